@@ -1,0 +1,1 @@
+"""Arrivals, scenarios, the locustfile, validity rules and the capacity search."""

@@ -1,0 +1,1 @@
+"""The command line, the experiment file and the order of the stages."""

@@ -1,0 +1,1 @@
+"""Cost model, break-even, figures and the page."""

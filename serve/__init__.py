@@ -1,0 +1,1 @@
+"""The HTTP server: protocols, admission, batching, backends, metrics."""

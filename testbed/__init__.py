@@ -1,0 +1,1 @@
+"""The shared vocabulary: what two or more stages use, and nothing else."""

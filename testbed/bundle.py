@@ -1,0 +1,58 @@
+"""The travelling folder: manifest, tokenizer and variants, each file held to its sha256."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from testbed.records.base import Sha256
+from testbed.records.bundle import BundleManifest, Variant
+from testbed.records.files import RecordError, file_sha256, load_as, save
+from testbed.tokenization import TextTokenizer
+
+MANIFEST = "manifest.json"
+
+
+class Bundle:
+    """A bundle on disk.
+
+    Args:
+        folder: holds ``manifest.json``.
+
+    Raises:
+        RecordError: no manifest, a damaged one, or one of a newer schema.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        if not folder.is_dir():
+            msg = f"{folder}: no such bundle; help: make one with `breakeven quantize EXPERIMENT.yaml`"
+            raise RecordError(msg)
+        self.folder = folder
+        self.manifest = load_as(BundleManifest, folder / MANIFEST)
+
+    def tokenizer(self) -> TextTokenizer:
+        """Return the bundle's tokenizer after checking its hash; raises RecordError."""
+        path = self.folder / self.manifest.tokenizer_file
+        check_file(path, self.manifest.tokenizer_sha256)
+        return TextTokenizer(path, max_length=self.manifest.max_length)
+
+    def model_file(self, variant: Variant) -> Path:
+        """Return the variant's ONNX file after checking the hash of each of its files; raises RecordError."""
+        for relative, sha256 in variant.files.items():
+            check_file(self.folder / relative, sha256)
+        return self.folder / variant.path
+
+
+def check_file(path: Path, sha256: Sha256) -> None:
+    """Raise RecordError unless the file exists and has this hash."""
+    if not path.is_file():
+        msg = f"{path}: missing; help: copy the whole bundle folder, or quantize again"
+        raise RecordError(msg)
+    found = file_sha256(path)
+    if found != sha256:
+        msg = f"{path}: sha256 {found[:12]}…, the manifest says {sha256[:12]}…: damaged or changed; help: copy it again"
+        raise RecordError(msg)
+
+
+def write_manifest(manifest: BundleManifest, folder: Path) -> None:
+    """Write the manifest last: a folder with a manifest is a whole bundle."""
+    save(manifest, folder / MANIFEST)

@@ -1,0 +1,70 @@
+"""Typed, versioned records: the only thing that one stage says to another, besides weights and rows."""
+
+from testbed.records.base import (
+    SCHEMA_VERSION,
+    Accuracy,
+    Energy,
+    Frozen,
+    Gpu,
+    Interval,
+    Machine,
+    Record,
+    Sha256,
+    Usage,
+)
+from testbed.records.bundle import BundleManifest, Golden, Precision, Speed, Variant, Verification
+from testbed.records.dataset import DatasetRecord, SplitSummary
+from testbed.records.files import RecordError, file_sha256, load, load_as, save, write_atomically
+from testbed.records.load import (
+    Capacity,
+    Check,
+    LatencySummary,
+    LoadTestRun,
+    Probe,
+    Proof,
+    Quantile,
+    Scenario,
+    ServerUsage,
+)
+from testbed.records.training import Epoch, MemoryLedger, ModelShape, StepSplit, TrainingRun
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Accuracy",
+    "BundleManifest",
+    "Capacity",
+    "Check",
+    "DatasetRecord",
+    "Energy",
+    "Epoch",
+    "Frozen",
+    "Golden",
+    "Gpu",
+    "Interval",
+    "LatencySummary",
+    "LoadTestRun",
+    "Machine",
+    "MemoryLedger",
+    "ModelShape",
+    "Precision",
+    "Probe",
+    "Proof",
+    "Quantile",
+    "Record",
+    "RecordError",
+    "Scenario",
+    "ServerUsage",
+    "Sha256",
+    "Speed",
+    "SplitSummary",
+    "StepSplit",
+    "TrainingRun",
+    "Usage",
+    "Variant",
+    "Verification",
+    "file_sha256",
+    "load",
+    "load_as",
+    "save",
+    "write_atomically",
+]

@@ -1,0 +1,145 @@
+"""The manifest of a bundle: the folder that travels from `quantize` to `serve`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from testbed.records.base import Accuracy, Frozen, Interval, Record, Sha256, Usage
+
+Precision = Literal["fp32", "fp16", "int8", "int4"]
+
+
+class Golden(Frozen):
+    """A text with the FP32 parent's logits for it, checked when a server starts. ``input_ids`` prove the tokenizer."""
+
+    text: str
+    input_ids: tuple[int, ...]
+    logits: tuple[float, ...]
+
+
+class Verification(Frozen):
+    """A variant against its parent, on the test split.
+
+    Attributes:
+        accuracy: its own.
+        parent: name of the variant (or checkpoint) it is compared with.
+        accuracy_difference: accuracy minus the parent's, paired on the same rows.
+        difference_interval: of that difference.
+        agreement: share of rows with the parent's label.
+        max_logit_difference: largest absolute difference of any logit.
+        all_finite: no NaN or infinity in any output.
+        batch_flip_rate: share of rows whose label differs between alone and in a batch with others, or None.
+        batch_max_logit_change: largest logit change between the two.
+    """
+
+    accuracy: Accuracy
+    parent: str
+    accuracy_difference: float
+    difference_interval: Interval
+    agreement: float
+    max_logit_difference: float
+    all_finite: bool
+    batch_flip_rate: float | None = None
+    batch_max_logit_change: float | None = None
+
+
+class Speed(Frozen):
+    """Single-thread speed at batch 1 over real lengths, measured interleaved with the parent in one run.
+
+    Attributes:
+        texts_per_s: of this variant, tokenization left out.
+        ratio_to_fp32: texts_per_s over the FP32 variant's of the same model.
+        ratio_interval: of that ratio.
+    """
+
+    texts_per_s: float
+    ratio_to_fp32: float
+    ratio_interval: Interval
+
+
+class Variant(Frozen):
+    """A model and a precision.
+
+    Attributes:
+        name: ``<model>-<precision>``, such as ``student-int8``.
+        model: ``teacher`` or ``student``.
+        precision: arithmetic of the matrix products' weights.
+        method: how it was made, such as ``export``, ``fp16``, ``dynamic int8 per channel``.
+        inputs: names of the padded graph's inputs, in order: ``input_ids`` and ``attention_mask`` of shape
+            [batch, length], int64, and ``token_type_ids`` where named. The output is ``logits`` [batch, num_labels],
+            float32. The packed graph's inputs are described in docs/architecture.md.
+        path: the ONNX file of the padded layout, relative to the bundle.
+        packed_path: the same weights in the packed layout, or None where the architecture cannot be packed.
+        files: every file of the variant (both layouts, external data too), relative path to sha256.
+        size_bytes: of one layout, external data counted.
+        num_parameters: of the model.
+        flops_per_token: multiply-adds times 2 of one token's forward pass.
+        isa: CPU flags of the machine it was made and verified on.
+        num_nodes: nodes of the graph.
+        fused: names of the fused operators that the graph holds, with their count.
+        verification: against its parent.
+        speed: measured on the machine that made it, or None.
+        usage: what making and verifying it used.
+        warning: what a user must know (``not worth it here: …``), or None.
+    """
+
+    name: str
+    model: Literal["teacher", "student"]
+    precision: Precision
+    method: str
+    inputs: tuple[str, ...]
+    path: str
+    packed_path: str | None = None
+    files: dict[str, Sha256]
+    size_bytes: int
+    num_parameters: int
+    flops_per_token: float
+    isa: tuple[str, ...]
+    num_nodes: int
+    fused: dict[str, int] = Field(default_factory=dict)
+    verification: Verification
+    speed: Speed | None = None
+    usage: Usage
+    warning: str | None = None
+
+
+class BundleManifest(Record):
+    """What a bundle holds.
+
+    Attributes:
+        name: the experiment's name; the model name in the server's protocols.
+        version: counts up; the version in the protocols.
+        labels: label names by id.
+        max_length: tokens at most, special tokens counted.
+        pad_token_id: for padded batches.
+        tokenizer_file, tokenizer_sha256: the tokenizer alone decides text to ids.
+        lengths: token counts of the test split's texts, sorted: the real length mix, for warm-up and planning.
+        goldens: texts checked at start.
+        variants: at least one.
+        usage: the whole of export, quantization and verification.
+    """
+
+    kind: Literal["BundleManifest"] = "BundleManifest"
+    name: str
+    version: int = 1
+    task: Literal["text-classification"] = "text-classification"
+    labels: tuple[str, ...]
+    max_length: int
+    pad_token_id: int
+    tokenizer_file: str = "tokenizer.json"
+    tokenizer_sha256: Sha256
+    lengths: tuple[int, ...]
+    goldens: tuple[Golden, ...]
+    variants: tuple[Variant, ...]
+    usage: Usage
+
+    def variant(self, name: str) -> Variant:
+        """Return the variant of that name; raises ValueError that lists the names there are."""
+        for variant in self.variants:
+            if variant.name == name:
+                return variant
+        names = ", ".join(v.name for v in self.variants)
+        msg = f"no variant {name!r} in bundle {self.name!r}; help: one of {names}"
+        raise ValueError(msg)

@@ -1,0 +1,1 @@
+"""Trains the teacher and distils the student."""
