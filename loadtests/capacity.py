@@ -1,0 +1,200 @@
+"""The highest offered load that is VALID and keeps the SLO: bracket, bisect, then confirm with enough queries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from loadtests.measure import Bench, Measured
+from loadtests.server import Target
+from testbed.latency import min_queries
+from testbed.records import Capacity, Interval, LoadTestRun, Probe, save
+
+GROWTH = 1.5
+LOWEST_QPS = 0.5
+PROBE_QUERIES = 100  # a probe of fewer could not tell 1 % from 2 % late
+LATE_ALLOWED = 5  # a confirming run is long enough to pass with so many late queries
+MAX_CONFIRMATIONS = 6
+STEP_GROWTH = 1.5  # of the step down after each confirmation that did not hold
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """The highest load that passed and the lowest that failed, queries a second; None where none did."""
+
+    passed_qps: float | None
+    failed_qps: float | None
+    probes: tuple[Probe, ...]
+
+
+@dataclass(frozen=True)
+class Found:
+    """One measurement of the capacity: the confirming run, or None with the reason."""
+
+    confirmation: LoadTestRun | None
+    reason: str | None
+    probes: tuple[Probe, ...]
+
+    @property
+    def max_qps(self) -> float | None:
+        """The confirmed load."""
+        return None if self.confirmation is None else self.confirmation.achieved_qps
+
+
+def search(
+    probe: Callable[[float], Probe], *, start_qps: float, limit_qps: float, resolution: float, max_probes: int
+) -> Bracket:
+    """Bracket the limit from ``start_qps`` upwards or downwards, then bisect on a logarithmic scale.
+
+    Args:
+        probe: one short run at a load.
+        start_qps: a guess at the limit.
+        limit_qps: no load above it is tried.
+        resolution: relative width of the bracket at which the search stops.
+        max_probes: probes at most.
+    """
+    passed: float | None = None
+    failed: float | None = None
+    probes: list[Probe] = []
+    qps = min(start_qps, limit_qps)
+    while len(probes) < max_probes and qps >= LOWEST_QPS:
+        found = probe(qps)
+        probes.append(found)
+        if found.valid and found.meets_slo:
+            passed = qps
+        else:
+            failed = qps
+        if passed is not None and (passed >= limit_qps or (failed and failed / passed <= 1 + resolution)):
+            break
+        if passed is None:
+            qps /= GROWTH
+        elif failed is None:
+            qps = min(qps * GROWTH, limit_qps)
+        else:
+            qps = math.sqrt(passed * failed)
+    return Bracket(passed, failed, tuple(probes))
+
+
+def probe_at(bench: Bench, target: Target, qps: float) -> Probe:
+    """Run one probe; it ends as soon as it can no longer pass."""
+    config = bench.config
+    duration_s = max(config.probe_s, PROBE_QUERIES / qps)
+    allowed = int((1 - config.slo_percentile / 100) * qps * duration_s)
+    plan = bench.plan(target, scenario="Server", duration_s=duration_s, rate_qps=qps, stop_after_late=allowed)
+    measured = bench.measure(target, plan, claims_percentile=False)
+    return Probe(
+        target_qps=qps,
+        valid=measured.valid,
+        meets_slo=measured.figures.meets_slo,
+        p99_s=measured.figures.p99_s,
+        error_rate=measured.figures.error_rate,
+    )
+
+
+def confirm(bench: Bench, target: Target, bracket: Bracket) -> tuple[LoadTestRun | None, str | None]:
+    """Run long enough for the percentile at the bracket's lower end; step down while it does not hold.
+
+    Returns:
+        The VALID run that keeps the SLO, or None and the reason.
+    """
+    if bracket.passed_qps is None:
+        lowest = min(probe.target_qps for probe in bracket.probes)
+        return None, f"not even {lowest:.3g} queries/s kept the SLO"
+    qps, step, tried = bracket.passed_qps, bench.config.resolution, []
+    for _ in range(MAX_CONFIRMATIONS):
+        measured = _confirm_once(bench, target, qps)
+        if measured.valid and measured.figures.meets_slo:
+            return bench.save(target, measured, purpose="confirm"), None
+        tried.append(f"{qps:.4g}/s: {_why(measured)}")
+        qps /= 1 + step
+        step *= STEP_GROWTH
+    return None, "no confirming run held: " + "; ".join(tried)
+
+
+def find(bench: Bench, target: Target, *, start_qps: float) -> Found:
+    """Measure the capacity of a target once."""
+    limit_qps = math.inf if bench.ceiling_qps is None else 0.75 * bench.ceiling_qps
+    bracket = search(
+        lambda qps: probe_at(bench, target, qps),
+        start_qps=start_qps,
+        limit_qps=limit_qps,
+        resolution=bench.config.resolution,
+        max_probes=bench.config.max_probes,
+    )
+    confirmation, reason = confirm(bench, target, bracket)
+    return Found(confirmation, reason, bracket.probes)
+
+
+def record(bench: Bench, variant: str, profile: str, found: Sequence[Found]) -> Capacity:
+    """Write and return what the measurements of one target's capacity say together."""
+    config = bench.config
+    confirmed = [each.confirmation for each in found if each.confirmation is not None]
+    values = [run.achieved_qps for run in confirmed]
+    whole = len(confirmed) == len(found)
+    capacity = Capacity(
+        **bench.provenance(),
+        variant=variant,
+        profile=profile,
+        slo_s=config.slo_s,
+        slo_percentile=config.slo_percentile,
+        max_qps_at_slo=sum(values) / len(values) if whole else None,
+        reason=None if whole else next(each.reason for each in found if each.reason),
+        interval=interval_of(values),
+        repeats=tuple(values),
+        probes=tuple(probe for each in found for probe in each.probes),
+        confirmation=tuple(Path(run.rows_file).with_suffix(".json").name for run in confirmed),
+    )
+    save(capacity, bench.folder / f"{variant}.{profile}.capacity.json")
+    return capacity
+
+
+def guess_qps(single: LoadTestRun) -> float:
+    """Return a first guess at the capacity from a SingleStream run: one query at a time, back to back."""
+    return 1.0 if single.latency is None else 0.9 / single.latency.mean_s
+
+
+def interval_of(values: Sequence[float], *, level: float = 0.95) -> Interval | None:
+    """Return Student's interval of the mean of repeated measurements; None for fewer than two."""
+    if len(values) <= 1:
+        return None
+    mean, error = float(np.mean(values)), float(stats.sem(values))
+    half = error * float(stats.t.ppf(0.5 + level / 2, len(values) - 1))
+    return Interval(low=max(0.0, mean - half), high=mean + half, level=level, method="student t")
+
+
+def confirm_duration_s(qps: float, *, share: float, confirm_s: float, confirm_max_s: float) -> float:
+    """Return how long a confirming run lasts: enough queries for some late ones, at least for none."""
+    wanted_s = min_queries(LATE_ALLOWED, share) / qps
+    least_s = (min_queries(0, share) + 1) / qps
+    return max(confirm_s, min(wanted_s, confirm_max_s), least_s)
+
+
+def _confirm_once(bench: Bench, target: Target, qps: float) -> Measured:
+    config = bench.config
+    share = config.slo_percentile / 100
+    duration_s = confirm_duration_s(qps, share=share, confirm_s=config.confirm_s, confirm_max_s=config.confirm_max_s)
+    num_queries = round(qps * duration_s)
+    allowed = 0
+    while min_queries(allowed + 1, share) <= num_queries:
+        allowed += 1
+    plan = bench.plan(
+        target,
+        scenario="Server",
+        duration_s=duration_s,
+        rate_qps=qps,
+        stop_after_late=allowed,
+        seed=config.seed + 1,  # a load is not confirmed by the arrivals that chose it
+    )
+    return bench.measure(target, plan, claims_percentile=True)
+
+
+def _why(measured: Measured) -> str:
+    failed = [check.name for check in measured.checks if not check.passed]
+    if not measured.figures.meets_slo:
+        failed.insert(0, f"{measured.figures.num_late} of {measured.figures.num_sent} late")
+    return ", ".join(failed)

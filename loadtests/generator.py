@@ -1,0 +1,86 @@
+"""The generator as a process: started once, it carries out one plan after the other."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from loadtests.cores import pinned
+from loadtests.plan import Outcome, Plan
+from testbed.errors import UserError
+
+LOCUSTFILE = Path(__file__).with_name("locustfile.py")
+OWN_QUIET_S = 30.0
+
+
+class GeneratorProcess:
+    """Locust in a process of its own (it monkey-patches the one that imports it); use it as a context manager.
+
+    Args:
+        cores: cores it is pinned to, or None.
+        log: file that gets what it says.
+    """
+
+    def __init__(self, *, cores: tuple[int, ...] | None, log: Path) -> None:
+        self.cores = cores
+        self._log = log
+
+    def __enter__(self) -> Self:
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--plans"]
+        command += ["--headless", "--only-summary", "--reset-stats", "--loglevel", "WARNING"]
+        with pinned(self.cores), self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        if error is not None:
+            self._process.terminate()
+        self._process.stdin.close()
+        try:
+            self._process.wait(OWN_QUIET_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    def run(self, plan: Plan) -> Outcome:
+        """Carry out one plan and return what came of it.
+
+        Raises:
+            UserError: the generator ended; its last words are in the message.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(plan.model_dump_json() + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._ended() from None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                return Outcome.model_validate(json.loads(line))
+        raise self._ended()
+
+    def _ended(self) -> UserError:
+        self._process.wait()
+        words = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-12:]
+        said = "\n".join(words)
+        return UserError(
+            f"the load generator ended with status {self._process.returncode}; help: see {self._log}\n{said}"
+        )
