@@ -1,25 +1,57 @@
-"""The record of the verdict: what training cost, what a query costs, and where the two meet."""
+"""The record of the verdict: what training cost, what a query costs, where the two meet, what to deploy and why."""
 
 from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from testbed.records.base import Accuracy, Frozen, Interval, Record
 from testbed.records.load import Proof
 
 
+class Price(Frozen):
+    """The price that one stage or profile was charged at.
+
+    Attributes:
+        device: key in the price book.
+        name: the device in words.
+        basis: ``matched`` (the measured machine was recognised), ``named`` (the user said what it is) or
+            ``projection`` (the machine is unknown: measured speed, another device's price).
+        usd_per_hour: of the share that was used.
+        share: of the device's cores; 1 for a GPU's machine.
+        watts_idle, watts_busy: of that share, from the price book.
+        source, date: of the price.
+        note: what was assumed, in a sentence.
+    """
+
+    device: str
+    name: str
+    basis: Literal["matched", "named", "projection"]
+    usd_per_hour: float
+    share: float
+    watts_idle: float | None
+    watts_busy: float | None
+    source: str
+    date: str
+    note: str
+
+
 class StageCost(Frozen):
-    """What one stage (``teacher``, ``student``, ``quantize``) used and cost.
+    """What one stage (``teacher``, ``student``, ``quantize``, ``trials``) used and cost.
 
     Attributes:
         wall_s: seconds.
-        device_hours: hours of the priced device.
+        device_hours: hours of the priced share of the device.
         energy_j: joules, or None.
         energy_method: ``counter``, ``rapl``, ``estimate`` or None.
         energy_reason: why there is none, or what the estimate assumes.
         cost_usd: device-hours at the price book's price.
         gco2e: grams, None where the energy is.
         accuracy: on the test split; None for a stage that has none of its own.
+        price: what was charged.
+        model_flops: floating-point operations of the training phase; None for a stage that trains nothing.
+        flops_6nd: Sardana's accounting of the same, 6 × parameters × tokens.
     """
 
     stage: str
@@ -31,6 +63,50 @@ class StageCost(Frozen):
     cost_usd: float
     gco2e: float | None
     accuracy: Accuracy | None
+    price: Price | None = None
+    model_flops: float | None = None
+    flops_6nd: float | None = None
+
+
+class OneTimeCost(Frozen):
+    """What had to be spent before a variant could serve: the stages it needs, and nothing else.
+
+    Attributes:
+        parts_usd: stage to usd (``teacher``, ``student``, ``export``, ``trials``).
+        total_usd: their sum.
+        energy_j: the sum, None where any part has none or the parts were obtained by different methods.
+        energy_method: how all of them were obtained.
+        gco2e: grams.
+    """
+
+    parts_usd: dict[str, float]
+    total_usd: float
+    energy_j: float | None
+    energy_method: str | None
+    gco2e: float | None
+
+
+class AtTraffic(Frozen):
+    """A variant at the traffic of the experiment file: whole replicas, idle time paid for.
+
+    Attributes:
+        mean_qps, peak_qps: queries a second over the day, and at its busiest.
+        replicas: enough for the peak within the SLO.
+        utilisation: mean_qps / (replicas × max_qps_at_slo).
+        usd_per_month: all replicas, always on, 730 h.
+        usd_per_million_queries: the same, a query.
+        energy_j_per_query: idle energy included; None where it is not known.
+        idle_energy_share: part of that energy that is spent whether or not queries come.
+    """
+
+    mean_qps: float
+    peak_qps: float
+    replicas: int
+    utilisation: float
+    usd_per_month: float
+    usd_per_million_queries: float
+    energy_j_per_query: float | None
+    idle_energy_share: float | None
 
 
 class ServingCost(Frozen):
@@ -48,6 +124,18 @@ class ServingCost(Frozen):
         size_bytes: of the variant's files.
         peak_rss_bytes: of the server's process tree under load.
         proof: provider, threads, ISA, file hash; as the server reported them.
+        qps_interval: of ``max_qps_at_slo``, over the repeats.
+        latency_p99_interval: of ``latency_p99_s``, in seconds.
+        cost_interval: of ``cost_usd_per_million_queries``.
+        saturation_qps: highest goodput of any VALID run, the SLO left aside.
+        energy_reason: why there is no energy, or what the estimate assumes.
+        idle_watts: of the ready server without requests.
+        gco2e_per_million_queries: grams.
+        price: what was charged.
+        one_time: what the variant needed before it could serve.
+        at_traffic: None where no traffic was given.
+        flops_2nd_per_query: Sardana's accounting, 2 × parameters × mean tokens.
+        runs: the records that the row was read from, relative to the run's folder.
     """
 
     variant: str
@@ -66,6 +154,18 @@ class ServingCost(Frozen):
     size_bytes: int
     peak_rss_bytes: int | None
     proof: Proof | None
+    qps_interval: Interval | None = None
+    latency_p99_interval: Interval | None = None
+    cost_interval: Interval | None = None
+    saturation_qps: float | None = None
+    energy_reason: str | None = None
+    idle_watts: float | None = None
+    gco2e_per_million_queries: float | None = None
+    price: Price | None = None
+    one_time: OneTimeCost | None = None
+    at_traffic: AtTraffic | None = None
+    flops_2nd_per_query: float | None = None
+    runs: tuple[str, ...] = ()
 
 
 class Crossing(Frozen):
@@ -79,6 +179,8 @@ class Crossing(Frozen):
         queries_energy: the crossing in kWh.
         queries_co2e: the crossing in gCO2e.
         reason: why ``queries`` is None.
+        energy_reason: why ``queries_energy`` is None.
+        interval_reason: why ``interval`` is None.
     """
 
     variant: str
@@ -89,16 +191,119 @@ class Crossing(Frozen):
     queries_energy: float | None = None
     queries_co2e: float | None = None
     reason: str | None = None
+    energy_reason: str | None = None
+    interval_reason: str | None = None
+
+
+class Loser(Frozen):
+    """A variant on a profile that was not chosen, and why. ``extra_usd`` is over the horizon, where it has a cost."""
+
+    variant: str
+    profile: str
+    reason: str
+    extra_usd: float | None = None
+
+
+class Flip(Frozen):
+    """A change that would make another choice.
+
+    Attributes:
+        lever: ``traffic``, ``slo``, ``accuracy_floor`` or ``price``.
+        threshold: where the choice changes, with its ``unit``; None where no value tried changes it.
+        to: the new choice, or what happens instead.
+        sentence: the same in words.
+    """
+
+    lever: str
+    threshold: float | None
+    unit: str
+    to: str | None
+    sentence: str
+
+
+class Decision(Frozen):
+    """What to deploy.
+
+    Attributes:
+        variant, profile: the choice, None where nothing qualifies.
+        replicas: at the peak.
+        batching: mean texts a batch that the server measured at that load.
+        usd_per_month: of the replicas, one-time cost left out.
+        usd_over_horizon: one-time cost and serving.
+        horizon_days: the time that was looked at.
+        accuracy_floor: share of right answers that a variant must reach.
+        reason: why this one, in a sentence.
+        losers: every other one.
+        flips: what would change the choice.
+    """
+
+    variant: str | None
+    profile: str | None
+    replicas: int | None
+    batching: float | None
+    usd_per_month: float | None
+    usd_over_horizon: float | None
+    horizon_days: float
+    accuracy_floor: float
+    reason: str
+    losers: tuple[Loser, ...]
+    flips: tuple[Flip, ...]
+
+
+class Finding(Frozen):
+    """One line of the self-audit: ``ok``, ``note`` or ``fault``, what was looked at, and what was found."""
+
+    status: Literal["ok", "note", "fault"]
+    subject: str
+    text: str
+
+
+class Step(Frozen):
+    """One step of the ablation: what the change did to the cost of a query, apart from the steps before it.
+
+    Attributes:
+        name: the change.
+        from_variant, to_variant: the rows that are compared.
+        qps: after the step.
+        usd_per_million_queries: after the step.
+        factor: cost before over cost after.
+    """
+
+    name: str
+    from_variant: str
+    to_variant: str
+    qps: float
+    usd_per_million_queries: float
+    factor: float
 
 
 class CostReport(Record):
-    """The verdict of one experiment on one machine."""
+    """The verdict of one experiment on one machine.
+
+    Attributes:
+        experiment: its name.
+        headline: the verdict in one sentence.
+        slo_s, slo_percentile: the objective that all loads were held to.
+        training: stage to cost.
+        serving: every variant on every profile.
+        break_even: serving overtakes the variant's one-time cost.
+        payback: distilling and quantizing against serving the baseline.
+        assumptions: what is taken for granted, in sentences.
+        decision: None where the loads gave nothing to choose from.
+        ablation: profile to its steps.
+        audit: the report's own check of what it rests on.
+    """
 
     kind: Literal["CostReport"] = "CostReport"
     experiment: str
     headline: str
     slo_s: float
+    slo_percentile: float = 99.0
     training: dict[str, StageCost]
     serving: tuple[ServingCost, ...]
     break_even: tuple[Crossing, ...]
     payback: tuple[Crossing, ...]
+    assumptions: tuple[str, ...] = ()
+    decision: Decision | None = None
+    ablation: dict[str, tuple[Step, ...]] = Field(default_factory=dict)
+    audit: tuple[Finding, ...] = ()

@@ -1,0 +1,1 @@
+"""The report's charts: Vega-Lite specifications made with Altair, one function each, drawn by vl-convert."""

@@ -1,0 +1,1 @@
+"""The page: one self-contained HTML file."""

@@ -1,0 +1,113 @@
+"""Fills the page's template: figures, words and libraries inlined, so that it opens from disk without a network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+import vl_convert
+
+from report import words
+from report.charts.figure import VEGA_LITE, Figure
+from testbed.records import Machine
+from testbed.records.cost import CostReport, Crossing, ServingCost
+
+HERE = Path(__file__).parent
+EXPOSE = "window.vegaEmbed = vegaEmbed;"
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One figure that stands out under the headline."""
+
+    figure: str
+    words: str
+
+
+@dataclass(frozen=True)
+class RowCrossings:
+    """One row's break-even and payback; ``back`` is None for the baseline itself."""
+
+    row: ServingCost
+    even: Crossing
+    back: Crossing | None
+
+    @property
+    def why(self) -> str:
+        """Why a figure is missing, each reason once."""
+        reasons = [self.even.reason, self.back.reason if self.back else None, self.even.energy_reason]
+        return "; ".join(dict.fromkeys(reason for reason in reasons if reason))
+
+
+def render_page(report: CostReport, figures: list[Figure], *, records: list[str]) -> str:
+    """Return the page as HTML text.
+
+    Args:
+        report: the verdict.
+        figures: its charts, in any order; the template places them by name.
+        records: paths of the records it was read from, relative to the page.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE), autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters.update(words.FILTERS)
+    return environment.get_template("page.html.j2").render(
+        report=report,
+        machine=machine_words(report.machine),
+        tiles=tiles(report),
+        crossings=row_crossings(report),
+        figures={figure.name: figure for figure in figures},
+        specs={figure.name: figure.spec() for figure in figures},
+        records=records,
+        css=(HERE / "page.css").read_text(encoding="utf-8"),
+        charts_js=(HERE / "charts.js").read_text(encoding="utf-8"),
+        vega=vl_convert.javascript_bundle(snippet=EXPOSE, vl_version=VEGA_LITE),
+    )
+
+
+def machine_words(machine: Machine) -> str:
+    """Return the machine in a few words."""
+    gpus = f", {', '.join(gpu.name for gpu in machine.gpus)}" if machine.gpus else ""
+    return f"{machine.cpu_model}, {machine.usable_cores:g} cores{gpus}"
+
+
+def row_crossings(report: CostReport) -> list[RowCrossings]:
+    """Return each row with its crossings."""
+    back = {(c.variant, c.profile): c for c in report.payback}
+    even = {(c.variant, c.profile): c for c in report.break_even}
+    return [
+        RowCrossings(row=row, even=even[row.variant, row.profile], back=back.get((row.variant, row.profile)))
+        for row in report.serving
+    ]
+
+
+def tiles(report: CostReport) -> list[Tile]:
+    """Return the figures that stand out; none where nothing is recommended."""
+    decision = report.decision
+    chosen = next(
+        (
+            c
+            for c in row_crossings(report)
+            if decision and (c.row.variant, c.row.profile) == (decision.variant, decision.profile)
+        ),
+        None,
+    )
+    if chosen is None or decision is None:
+        return []
+    row = chosen.row
+    found = [
+        Tile(words.usd(row.cost_usd_per_million_queries), f"per million queries, {row.variant} on {row.profile}"),
+        Tile(f"{row.max_qps_at_slo:.3g}/s", f"within the SLO, p99 {words.milliseconds(row.latency_p99_s)}"),
+        Tile(words.count(chosen.even.queries), "queries until serving has cost more than training"),
+        Tile(f"{row.accuracy.value:.1%}", f"accuracy, on {row.accuracy.num_samples} texts it has never seen"),
+    ]
+    if chosen.back:
+        found.insert(
+            3, Tile(words.count(chosen.back.queries), f"queries until it has paid back against {chosen.back.against}")
+        )
+    if decision.replicas is not None:
+        found.append(
+            Tile(f"{decision.replicas} × {row.profile}", f"{words.usd(decision.usd_per_month)} a month at your traffic")
+        )
+    return found

@@ -1,0 +1,183 @@
+"""The whole report over small record sets: the record's shape, the figures by hand, and what is refused."""
+
+import json
+
+import pytest
+
+from report.build import assess, build_report
+from report.config import ReportConfig, Traffic
+from report.evidence import gather
+from testbed.errors import UserError
+from testbed.records import Energy, load_as
+from testbed.records.cost import CostReport
+from tests import records_for_report as made
+
+CORE_HOUR_USD = 0.08925 / 2  # aws-c7i-large, the default reference, has two cores; each server was given one
+
+
+def assessed(run, **config):
+    return assess(ReportConfig(**config), gather(run))
+
+
+def row_of(report, variant, profile="cpu"):
+    return next(row for row in report.serving if (row.variant, row.profile) == (variant, profile))
+
+
+def crossing_of(crossings, variant, profile="cpu"):
+    return next(c for c in crossings if (c.variant, c.profile) == (variant, profile))
+
+
+def test_writes_page_markdown_record_and_charts(tmp_path):
+    run = made.write_run(tmp_path)
+    report = build_report(ReportConfig(), run=run)
+    folder = run / "report"
+    assert load_as(CostReport, folder / "report.json") == report
+    assert report.headline in (folder / "report.md").read_text()
+    assert report.headline in (folder / "index.html").read_text()
+    charts = {path.name for path in (folder / "charts").iterdir()}
+    assert {"cumulative-cost.svg", "cumulative-cost.png", "latency-against-load.svg", "step-split.svg"} <= charts
+    assert not list(folder.glob(".*"))
+
+
+def test_record_has_the_promised_top_level(tmp_path):
+    build_report(ReportConfig(), run=made.write_run(tmp_path))
+    data = json.loads((tmp_path / "report" / "report.json").read_text())
+    promised = {"experiment", "machine", "headline", "training", "serving", "break_even", "payback"}
+    assert promised <= data.keys()
+    stage = {"wall_s", "device_hours", "energy_j", "energy_method", "cost_usd", "accuracy"}
+    assert all(stage <= cost.keys() for cost in data["training"].values())
+    assert {"queries", "reason", "variant", "profile"} <= data["break_even"][0].keys()
+
+
+def test_cost_of_a_query_by_hand(tmp_path):
+    report = assessed(made.write_run(tmp_path))
+    row = row_of(report, "student-int8")
+    assert row.cost_usd_per_million_queries == pytest.approx(CORE_HOUR_USD / 3600 / 400 * 1e6)
+    assert row.price.basis == "projection"
+    assert any("unknown to the price book" in line for line in report.assumptions)
+
+
+def test_cost_of_making_by_hand(tmp_path):
+    report = assessed(made.write_run(tmp_path))
+    # Training had both cores: 240 s and 170 s; each export 20 s. INT8 was made from FP32, so both exports count.
+    made_int8 = row_of(report, "student-int8").one_time.total_usd
+    assert made_int8 == pytest.approx((240 + 170 + 20 + 20) / 3600 * 0.08925)
+    assert row_of(report, "teacher-fp32").one_time.total_usd == pytest.approx((240 + 20) / 3600 * 0.08925)
+
+
+def test_break_even_and_payback_by_hand(tmp_path):
+    report = assessed(made.write_run(tmp_path))
+    even = crossing_of(report.break_even, "teacher-fp32")
+    assert even.queries == pytest.approx(260 * 2 * 80)  # two cores for 260 s against one core at 80 queries/s
+    back = crossing_of(report.payback, "student-int8")
+    assert back.queries == pytest.approx(190 * 2 / (1 / 80 - 1 / 400))
+    assert back.interval.low < back.queries < back.interval.high
+    assert not [c for c in report.payback if c.variant == "teacher-fp32"]
+
+
+def test_a_variant_that_is_not_cheaper_never_pays_back(tmp_path):
+    run = made.write_run(tmp_path)
+    made.write_row(run / "loads", "student-int8", "cpu", (60.0, 62.0, 58.0))
+    back = crossing_of(assessed(run).payback, "student-int8")
+    assert back.queries is None
+    assert back.reason.startswith("never")
+
+
+def test_an_invalid_row_has_no_cost_and_is_not_chosen(tmp_path):
+    run = made.write_run(tmp_path)
+    check = made.Check(name="send_lag", passed=False, measured=0.2, bound="≤ 0.005 s", advice="more cores")
+    spoilt = made.load_run("student-int8", "cpu", 400.0, 0.048, valid=False, checks=(check,), purpose="confirm")
+    made.write(spoilt, run / "loads" / "student-int8.cpu.confirm.json")
+    report = assessed(run)
+    row = row_of(report, "student-int8")
+    assert (row.valid, row.invalid_reasons, row.cost_usd_per_million_queries) == (False, ("send_lag",), None)
+    assert report.decision.variant == "student-fp32"
+    assert crossing_of(report.break_even, "student-int8").queries is None
+
+
+def test_energy_of_different_methods_is_never_mixed(tmp_path):
+    run = made.write_run(tmp_path)
+    counted = Energy(energy_j=1000.0, method="rapl", reason="CPU packages")
+    made.write(
+        made.training_run("teacher", 240.0, usage=made.usage(240.0, energy=counted)), run / "teacher/record.json"
+    )
+    report = assessed(run)
+    even = crossing_of(report.break_even, "teacher-fp32")
+    assert even.queries is not None
+    assert even.queries_energy is None
+    assert report.training["teacher"].energy_method == "rapl"
+
+
+def test_energy_is_estimated_and_says_so(tmp_path):
+    report = assessed(made.write_run(tmp_path))
+    row = row_of(report, "teacher-fp32")
+    # One of two cores of the reference: 0.74 W idle, 3.5 W busy, 90 % busy, 80 queries a second.
+    assert row.energy_j_per_query == pytest.approx((0.74 + 2.76 * 0.9) / 80)
+    assert row.energy_method == "estimate"
+    assert "aws-c7i-large" in row.energy_reason
+
+
+def test_traffic_is_paid_in_whole_replicas(tmp_path):
+    report = assessed(made.write_run(tmp_path), traffic=Traffic(mean_qps=100, peak_qps=450))
+    at = row_of(report, "student-int8").at_traffic
+    assert at.replicas == 2
+    assert at.utilisation == pytest.approx(100 / 800)
+    assert at.usd_per_million_queries == pytest.approx(2 * CORE_HOUR_USD / 3600 / 100 * 1e6)
+
+
+def test_accuracy_floor_and_budget_bar_a_row(tmp_path):
+    run = made.write_run(tmp_path)
+    strict = assessed(run, accuracy_floor=0.999)
+    assert strict.decision.variant == "teacher-fp32"
+    poor = assessed(run, traffic=Traffic(mean_qps=10, peak_qps=10), budget_usd_per_month=0.01)
+    assert poor.decision.variant is None
+    assert "Nothing can be recommended" in poor.headline
+    assert all("budget" in loser.reason for loser in poor.decision.losers)
+
+
+def test_trials_are_added_and_named(tmp_path):
+    run = made.write_run(tmp_path)
+    plain, tried = assessed(run), assessed(run, trials_share=0.5)
+    extra = row_of(tried, "student-int8").one_time.total_usd - row_of(plain, "student-int8").one_time.total_usd
+    assert extra == pytest.approx(0.5 * (240 + 170) / 3600 * 0.08925)
+    assert any("50%" in line for line in tried.assumptions)
+
+
+def test_a_teacher_without_a_record_leaves_its_cost_open(tmp_path):
+    run = made.write_run(tmp_path)
+    (run / "teacher" / "record.json").unlink()
+    report = assessed(run)
+    even = crossing_of(report.break_even, "student-int8")
+    assert even.queries is None
+    assert "no record" in even.reason
+    assert row_of(report, "student-int8").cost_usd_per_million_queries is not None
+
+
+def test_a_bundle_that_was_not_load_tested_is_refused(tmp_path):
+    made.write(made.manifest(), tmp_path / "bundle" / "manifest.json")
+    with pytest.raises(UserError, match="no load test"):
+        gather(tmp_path)
+
+
+def test_load_tests_of_another_bundle_are_refused(tmp_path):
+    run = made.write_run(tmp_path)
+    proof = made.load_run("student-int8", "cpu", 1, 0.01).proof.model_copy(update={"file_sha256": "f" * 64})
+    made.write(made.load_run("student-int8", "cpu", 100.0, 0.02, proof=proof), run / "loads" / "other.json")
+    with pytest.raises(UserError, match=r"other\.json: served ffffffffffff…, which is not the bundle's student-int8"):
+        gather(run)
+
+
+def test_a_profile_measured_on_two_machines_is_refused(tmp_path):
+    run = made.write_run(tmp_path)
+    elsewhere = made.MACHINE.model_copy(update={"cpu_model": "Other CPU"})
+    run_there = made.load_run("student-int8", "cpu", 100.0, 0.02).model_copy(update={"machine": elsewhere})
+    made.write(run_there, run / "loads" / "elsewhere.json")
+    with pytest.raises(UserError, match="different machines"):
+        gather(run)
+
+
+def test_capacities_under_two_slos_are_refused(tmp_path):
+    run = made.write_run(tmp_path)
+    made.write(made.capacity("student-int8", "cpu", (9.0,), slo_s=0.1), run / "loads" / "lenient.capacity.json")
+    with pytest.raises(UserError, match="several SLOs"):
+        gather(run)
