@@ -1,0 +1,85 @@
+"""The command line ``breakeven``: every stage is a subcommand."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pipeline import command_loadtest, command_stages, command_train
+from pipeline.doctor import diagnose
+from pipeline.experiment import load_experiment
+from pipeline.stages import BY_NAME, STAGES, Run, run_stages, stages_until
+from pipeline.summary import print_summary
+from serve.__main__ import serve
+from testbed.errors import UserError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="What does this model cost to train, what does it cost to serve, and where do the two meet?",
+)
+app.add_typer(command_stages.app)
+app.add_typer(command_train.app, name="train")
+app.add_typer(command_loadtest.app, name="loadtest")
+app.command()(serve)
+
+ExperimentFile = Annotated[Path, typer.Argument(help="experiment file, such as experiments/trec.yaml")]
+RunsFolder = Annotated[Path, typer.Option(help="folder that holds one folder a run")]
+
+
+@app.command()
+def run(
+    experiment: ExperimentFile,
+    runs: RunsFolder = Path("runs"),
+    until: Annotated[str, typer.Option(help=f"last stage to run: {', '.join(BY_NAME)}")] = STAGES[-1].name,
+    force: Annotated[list[str] | None, typer.Option(help="stage to run again though up to date; or 'all'")] = None,
+) -> None:
+    """Run every stage in order; one whose inputs have not changed is skipped, and says so."""
+    config = load_experiment(experiment)
+    stages = stages_until(until)
+    forced = frozenset(BY_NAME if "all" in (force or ()) else force or ())
+    if unknown := forced - set(BY_NAME):
+        msg = f"no stage {', '.join(sorted(unknown))}; help: --force takes one of {', '.join(BY_NAME)}, or all"
+        raise UserError(msg)
+    one = Run(config, runs / config.name)
+    ran = run_stages(one, stages, force=forced)
+    if not ran:
+        Console().print(f"{one.folder}: everything is up to date")
+    if (one.folder / "report" / "report.json").is_file():
+        print_summary(one.folder)
+
+
+@app.command()
+def doctor(
+    runs: RunsFolder = Path("runs"),
+) -> None:
+    """Say what this machine is and can do, and what is wrong with it; exits with status 1 where something is."""
+    findings = diagnose(runs)
+    table = Table(show_header=False, box=None)
+    for finding in findings:
+        table.add_row(finding.what, finding.fact, f"[bold]help: {finding.advice}[/bold]" if finding.advice else "")
+    Console().print(table)
+    problems = sum(1 for finding in findings if finding.advice)
+    Console().print(f"{problems} thing(s) to mend" if problems else "nothing is wrong")
+    raise typer.Exit(1 if problems else 0)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake gives its message and status 1, never a traceback."""
+    try:
+        app()
+    except UserError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {error}", markup=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

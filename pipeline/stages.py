@@ -1,0 +1,174 @@
+"""The order of the stages, what each reads and makes, and running those that are not up to date."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from pipeline.doctor import runnable_profiles
+from pipeline.experiment import Experiment, save_resolved
+from pipeline.freshness import inputs_sha256, is_fresh, outputs_sha256, source_sha256, write_stamp
+from testbed.errors import UserError
+from testbed.progress import Stages
+
+STAMPS = ".stages"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One experiment and the folder that its stages fill."""
+
+    experiment: Experiment
+    folder: Path
+
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """The profiles to load-test: those named, or every one that this machine can run."""
+        named = self.experiment.serve.profiles
+        return runnable_profiles() if named == "auto" else named
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of the pipeline.
+
+    Attributes:
+        name: as the command line names it.
+        sections: the sections of the experiment file that it depends on.
+        parents: stages whose outputs it reads.
+        outputs: patterns of the files, relative to the run's folder, whose hashes stand for its result.
+        work: does it.
+    """
+
+    name: str
+    sections: tuple[str, ...]
+    parents: tuple[str, ...]
+    outputs: tuple[str, ...]
+    work: Callable[[Run], object]
+
+    def inputs(self, run: Run) -> str:
+        """Return the hash of everything the stage depends on."""
+        dumped = run.experiment.model_dump(mode="json")
+        config: dict[str, JsonValue] = {section: dumped[section] for section in ("name", *self.sections)}
+        if self.name == "loadtests":
+            config["profiles"] = list(run.profiles)
+        parents = {name: outputs_sha256(run.folder, BY_NAME[name].outputs) for name in self.parents}
+        return inputs_sha256(config, parents | self._own_files(run.experiment))
+
+    def _own_files(self, experiment: Experiment) -> dict[str, str | None]:
+        sources = {
+            "dataset": experiment.dataset.source,
+            "teacher": experiment.train.teacher.model,
+            "student": experiment.train.student.model,
+            "report": str(experiment.report.prices or "prices.yaml"),
+        }
+        source = sources.get(self.name)
+        return {"source": source_sha256(source)} if source is not None else {}
+
+
+def _dataset(run: Run) -> object:
+    from testbed.dataset import prepare
+
+    return prepare(run.experiment.dataset, run.folder / "dataset")
+
+
+def _teacher(run: Run) -> object:
+    from train.teacher import train_teacher
+
+    return train_teacher(run.experiment.train, dataset=run.folder / "dataset", folder=run.folder / "teacher")
+
+
+def _student(run: Run) -> object:
+    from train.student import train_student
+
+    return train_student(
+        run.experiment.train,
+        dataset=run.folder / "dataset",
+        teacher=run.folder / "teacher",
+        folder=run.folder / "student",
+    )
+
+
+def _quantize(run: Run) -> object:
+    from quantize.build import build_bundle
+
+    return build_bundle(
+        run.experiment.quantize,
+        name=run.experiment.name,
+        dataset=run.folder / "dataset",
+        checkpoints={"teacher": run.folder / "teacher", "student": run.folder / "student"},
+        folder=run.folder / "bundle",
+    )
+
+
+def _loadtests(run: Run) -> object:
+    from loadtests.suite import run_suite
+
+    return run_suite(
+        run.experiment.loadtests, bundle=run.folder / "bundle", profiles=run.profiles, folder=run.folder / "loads"
+    )
+
+
+def _report(run: Run) -> object:
+    from report.build import build_report
+
+    return build_report(run.experiment.report, run=run.folder)
+
+
+STAGES = (
+    Stage("dataset", ("dataset",), (), ("dataset/*.json*",), _dataset),
+    Stage("teacher", ("train",), ("dataset",), ("teacher/record.json", "teacher/model.safetensors"), _teacher),
+    Stage(
+        "student", ("train",), ("dataset", "teacher"), ("student/record.json", "student/model.safetensors"), _student
+    ),
+    Stage("quantize", ("quantize",), ("dataset", "teacher", "student"), ("bundle/manifest.json",), _quantize),
+    Stage("loadtests", ("loadtests",), ("quantize",), ("loads/*.json", "loads/*.parquet"), _loadtests),
+    Stage(
+        "report",
+        ("report",),
+        ("dataset", "teacher", "student", "quantize", "loadtests"),
+        ("report/report.json", "report/index.html", "report/report.md"),
+        _report,
+    ),
+)
+BY_NAME = {stage.name: stage for stage in STAGES}
+
+
+def stages_until(last: str) -> tuple[Stage, ...]:
+    """Return the stages up to and with ``last``; raises UserError for a name that is no stage."""
+    if last not in BY_NAME:
+        msg = f"no stage {last!r}; help: one of {', '.join(BY_NAME)}"
+        raise UserError(msg)
+    names = list(BY_NAME)
+    return STAGES[: names.index(last) + 1]
+
+
+def run_stages(run: Run, stages: Sequence[Stage], *, force: frozenset[str] = frozenset()) -> list[str]:
+    """Run the stages in order, skipping those that are up to date; return the names of those that ran."""
+    ran: list[str] = []
+    save_resolved(run.experiment, run.folder)
+    with Stages(tuple(stage.name for stage in stages)) as board:
+        for stage in stages:
+            inputs = stage.inputs(run)
+            stamp = run.folder / STAMPS / f"{stage.name}.json"
+            made = outputs_sha256(run.folder, stage.outputs)
+            if stage.name not in force and is_fresh(stamp, inputs=inputs, outputs=made):
+                board.set(stage.name, "up to date, skipped")
+                continue
+            board.set(stage.name, "running")
+            begin_s = time.monotonic()
+            stage.work(run)
+            _stamp(run, stage, inputs)
+            board.set(stage.name, f"done in {time.monotonic() - begin_s:.1f} s")
+            ran.append(stage.name)
+    return ran
+
+
+def _stamp(run: Run, stage: Stage, inputs: str) -> None:
+    outputs = outputs_sha256(run.folder, stage.outputs)
+    assert outputs is not None, f"stage {stage.name} left no {stage.outputs}"
+    write_stamp(run.folder / STAMPS / f"{stage.name}.json", inputs=inputs, outputs=outputs)
