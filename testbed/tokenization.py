@@ -36,6 +36,7 @@ class TextTokenizer:
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_length)
         self.max_length = max_length
+        self.vocab_size = int(self._tokenizer.get_vocab_size())
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of one text, special tokens included, at most ``max_length`` of them."""

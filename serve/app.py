@@ -1,0 +1,153 @@
+"""The FastAPI application: health, metadata, repository, metrics, documentation and the page to try it out."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
+
+from serve import instruments, reference
+from serve.errors import MethodNotAllowed, NotFound, ServeError
+from serve.lifecycle import Lifecycle
+from serve.model import Model
+from serve.repository import Repository, load_again
+from serve.triton_statistics import statistics_of
+
+logger = logging.getLogger(__name__)
+
+PAGE = Path(__file__).with_name("page.html")
+EXTENSIONS = ["binary_tensor_data", "classification", "model_repository", "statistics", "model_configuration"]
+
+
+def create_app(repository: Repository, lifecycle: Lifecycle) -> FastAPI:
+    """Return the application; inference itself is answered by serve.front before it gets here."""
+    app = FastAPI(
+        title="breakeven",
+        version=importlib.metadata.version("breakeven"),
+        description="Text classification over the Open Inference Protocol, the Hugging Face form and KServe v1.",
+    )
+    _add_error_handlers(app)
+    _add_server_routes(app, repository, lifecycle)
+    _add_model_routes(app, repository)
+    _add_repository_routes(app, repository)
+    reference.add_inference_paths(app)
+    return app
+
+
+def _add_server_routes(app: FastAPI, repository: Repository, lifecycle: Lifecycle) -> None:
+    @app.get("/", response_class=HTMLResponse, summary="A page to try a text in the browser")
+    async def page() -> HTMLResponse:
+        return HTMLResponse(PAGE.read_text(encoding="utf-8"))
+
+    @app.get("/v2", summary="Server metadata")
+    async def server_metadata() -> dict[str, Any]:
+        return {"name": app.title, "version": app.version, "extensions": EXTENSIONS}
+
+    @app.get("/v2/health/live", summary="Whether the process answers")
+    async def live() -> dict[str, bool]:
+        return {"live": True}
+
+    @app.get(
+        "/v2/health/ready",
+        summary="Whether inference is answered: only after verification and warm-up, no more once draining",
+        responses={503: {"description": "starting, draining, or failed"}},
+    )
+    async def ready() -> JSONResponse:
+        is_ready = lifecycle.is_ready()
+        answer = {"ready": is_ready, "phase": lifecycle.phase.name.lower()}
+        return JSONResponse(answer, status_code=200 if is_ready else 503)
+
+    @app.get("/metrics", summary="Metrics of all workers, for Prometheus")
+    async def metrics() -> Response:
+        for model in repository.loaded():
+            model.note_levels()
+        return Response(instruments.exposition(), media_type=CONTENT_TYPE_LATEST)
+
+
+def _add_model_routes(app: FastAPI, repository: Repository) -> None:
+    def described(model: Model) -> dict[str, Any]:
+        return model.card.metadata(repository.versions(model.card.name))
+
+    @app.get("/v2/models/stats", summary="Statistics of all models")
+    async def all_statistics() -> dict[str, Any]:
+        return {"model_stats": [statistics_of(model.card) for model in repository.loaded()]}
+
+    # Each of these paths exists with and without a version; the handlers are the same.
+    for prefix in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
+
+        @app.get(prefix, summary="Model metadata, with proof of execution")
+        async def model_metadata(name: str, version: str | None = None) -> dict[str, Any]:
+            return described(repository.get(name, version))
+
+        @app.get(prefix + "/ready", summary="Whether the model is loaded")
+        async def model_ready(name: str, version: str | None = None) -> dict[str, Any]:
+            return {"name": repository.get(name, version).card.name, "ready": True}
+
+        @app.get(prefix + "/config", summary="Model configuration, as Triton's clients read it")
+        async def model_config(name: str, version: str | None = None) -> dict[str, Any]:
+            return repository.get(name, version).card.config()
+
+        @app.get(prefix + "/stats", summary="Model statistics, as Triton's clients read them")
+        async def model_statistics(name: str, version: str | None = None) -> dict[str, Any]:
+            return {"model_stats": [statistics_of(repository.get(name, version).card)]}
+
+    @app.get("/v1/models", summary="Names of the models (KServe v1)")
+    async def names() -> dict[str, list[str]]:
+        return {"models": sorted({model.card.name for model in repository.loaded()})}
+
+    @app.get("/v1/models/{name}", summary="Whether the model is loaded (KServe v1)")
+    async def v1_ready(name: str) -> dict[str, Any]:
+        return {"name": repository.get(name).card.name, "ready": True}
+
+
+def _add_repository_routes(app: FastAPI, repository: Repository) -> None:
+    @app.post("/v2/repository/index", summary="Models that are loaded or could be")
+    async def index() -> list[dict[str, str]]:
+        return repository.index()
+
+    @app.post("/v2/repository/models/{name}/load", summary="Load the newest version beside the old one, then switch")
+    async def load(name: str) -> dict[str, Any]:
+        model = await load_again(repository, name)
+        return {"name": model.card.name, "version": model.card.version}
+
+    @app.post("/v2/repository/models/{name}/unload", summary="Take a model out of service")
+    async def unload(name: str) -> dict[str, str]:
+        await repository.unload(name)
+        return {"name": name}
+
+
+def _add_error_handlers(app: FastAPI) -> None:
+    """Give every error the one form, ``{"error": …, "reason": …}``: clients of the protocols read no other."""
+
+    @app.exception_handler(ServeError)
+    async def ours(_request: Request, error: ServeError) -> JSONResponse:
+        return _error(error.status, str(error), error.reason)
+
+    @app.exception_handler(HTTPException)
+    async def starlettes(request: Request, error: HTTPException) -> JSONResponse:
+        found = MethodNotAllowed if error.status_code == MethodNotAllowed.status else NotFound
+        response = _error(error.status_code, f"{request.method} {request.url.path}: {error.detail}", found.reason)
+        response.headers.update(error.headers or {})
+        return response
+
+    @app.exception_handler(RequestValidationError)
+    async def fastapis(_request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return _error(400, f"{where}: {first['msg']}", "invalid_request")
+
+    @app.exception_handler(Exception)
+    async def anything_else(_request: Request, error: Exception) -> JSONResponse:
+        logger.error("unexpected", exc_info=error)
+        return _error(500, "internal error; help: see the server's log", "internal")
+
+
+def _error(status: int, message: str, reason: str) -> JSONResponse:
+    return JSONResponse({"error": message, "reason": reason}, status_code=status)

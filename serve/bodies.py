@@ -1,0 +1,107 @@
+"""Reads a request's body within its limits, and undoes its Content-Encoding without ever holding a bomb."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from serve.errors import ClientLeft, InvalidRequest, TooLarge, UnsupportedEncoding
+from serve.protocols.codec import Headers
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+# zlib's window bits: a gzip header is expected at +16; deflate is a zlib stream, or, from some clients, a raw one.
+GZIP = 16 + zlib.MAX_WBITS
+ZLIB_HEAD = b"\x78\x9c"
+# Small answers gain nothing from compression.
+COMPRESS_FROM_BYTES = 4096
+COMPRESSION_LEVEL = 1
+# No limit has more; and int() of a very long number is slow.
+MOST_DIGITS = 12
+
+
+async def read_body(receive: Receive, headers: Headers, *, most_bytes: int) -> bytes:
+    """Return the whole body, decompressed.
+
+    Raises:
+        TooLarge: announced, sent, or decompressed, it has more than ``most_bytes``.
+        InvalidRequest: a Content-Length that is no number, or damaged compressed data.
+        UnsupportedEncoding: neither gzip nor deflate.
+        ClientLeft: the client went away while sending.
+    """
+    announced = headers.get(b"content-length")
+    if announced is not None:
+        if not announced.isdigit():
+            raise InvalidRequest("Content-Length is not a number")
+        if len(announced) > MOST_DIGITS or int(announced) > most_bytes:
+            raise too_large(most_bytes)
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if message["type"] == "http.disconnect":
+        raise ClientLeft
+    if message.get("more_body"):
+        body = await _read_rest(receive, body, most_bytes=most_bytes)
+    if len(body) > most_bytes:
+        raise too_large(most_bytes)
+    encoding = headers.get(b"content-encoding")
+    return body if encoding is None else decompress(body, encoding, most_bytes=most_bytes)
+
+
+async def _read_rest(receive: Receive, first: bytes, *, most_bytes: int) -> bytes:
+    parts, size, more = [first], len(first), True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientLeft
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > most_bytes:
+            raise too_large(most_bytes)
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+def decompress(body: bytes, encoding: bytes, *, most_bytes: int) -> bytes:
+    """Return the body behind a Content-Encoding; never makes more than ``most_bytes`` + 1 bytes of it."""
+    name = encoding.strip().lower()
+    if name in {b"", b"identity"}:
+        return body
+    if name not in {b"gzip", b"x-gzip", b"deflate"}:
+        msg = f"Content-Encoding {encoding.decode('latin-1')!r}; help: gzip, deflate or none"
+        raise UnsupportedEncoding(msg)
+    raw_deflate = name == b"deflate" and not _looks_like_zlib(body)
+    window = -zlib.MAX_WBITS if raw_deflate else zlib.MAX_WBITS if name == b"deflate" else GZIP
+    inflater = zlib.decompressobj(window)
+    try:
+        found = inflater.decompress(body, most_bytes + 1)
+    except zlib.error as error:
+        msg = f"the body is not {name.decode()}: {error}"
+        raise InvalidRequest(msg) from None
+    if len(found) > most_bytes:
+        raise too_large(most_bytes)
+    if not inflater.eof:
+        raise InvalidRequest("the compressed body is cut off")
+    return found
+
+
+def compress(body: bytes, accepted: bytes) -> tuple[bytes, bytes | None]:
+    """Return the body and its Content-Encoding (None = as it was), by what ``Accept-Encoding`` names."""
+    if len(body) < COMPRESS_FROM_BYTES:
+        return body, None
+    if b"gzip" in accepted:
+        return gzip.compress(body, COMPRESSION_LEVEL), b"gzip"
+    if b"deflate" in accepted:
+        return zlib.compress(body, COMPRESSION_LEVEL), b"deflate"
+    return body, None
+
+
+def too_large(most_bytes: int) -> TooLarge:
+    """Return the error of a body beyond the limit."""
+    return TooLarge(f"the body has more than {most_bytes} bytes; help: send fewer texts in one request")
+
+
+def _looks_like_zlib(body: bytes) -> bool:
+    # RFC 1950: method 8 in the low bits of the first byte, and the first two bytes a multiple of 31.
+    head = body[: len(ZLIB_HEAD)]
+    return len(head) == len(ZLIB_HEAD) and head[0] & 0x0F == ZLIB_HEAD[0] & 0x0F and int.from_bytes(head) % 31 == 0

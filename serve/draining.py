@@ -1,0 +1,138 @@
+"""Ends a server without losing a connection that the kernel has already accepted for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import select
+import signal
+import socket
+import struct
+import time
+from collections.abc import Iterator
+
+import uvicorn
+
+from serve.config import ServeSettings
+from serve.connection import Connection
+from serve.front import Front
+from serve.lifecycle import Lifecycle, Phase
+from serve.repository import Repository
+from testbed.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+SO_ATTACH_FILTER = 26
+# A classic BPF program of one instruction, "return 0": the kernel drops what it is shown.
+DROP_EVERYTHING = struct.pack("HBBI", 0x06, 0, 0, 0)
+# An open connection without a request in hand is closed after so many quiet seconds of draining.
+QUIET_S = 1.0
+TICK_S = 0.02
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server with a beginning that answers health checks while the model loads, and a lossless end.
+
+    Args:
+        config: uvicorn's.
+        settings: ours.
+        front: told when draining begins.
+        repository: loaded at start.
+        lifecycle: what the health checks see.
+
+    Attributes:
+        failure: why the model could not be served, or None.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        *,
+        settings: ServeSettings,
+        front: Front,
+        repository: Repository,
+        lifecycle: Lifecycle,
+    ) -> None:
+        super().__init__(config)
+        self.failure: UserError | None = None
+        self._settings = settings
+        self._front = front
+        self._repository = repository
+        self._lifecycle = lifecycle
+        self._loading: asyncio.Task[None] | None = None
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Let signals ask for the end; uvicorn would raise them again afterwards: no clean exit status."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.handle_exit)
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and load; one worker of several listens only once it can answer."""
+        self._loading = asyncio.create_task(self._load())
+        if self._settings.num_workers > 1:
+            await self._loading
+        await super().startup(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Readiness off, take in what the kernel holds, answer it all, close; bounded by ``drain_s``."""
+        begin_s = time.monotonic()
+        if self._lifecycle.phase is not Phase.FAILED:
+            self._lifecycle.enter(Phase.DRAINING)
+        self._front.draining = True
+        await asyncio.sleep(self._settings.shutdown_delay_s)
+        for listener in sockets or []:
+            await stop_connecting(listener)
+        for server in self.servers:
+            server.close()
+        for listener in sockets or []:
+            listener.close()
+        while self.server_state.connections and time.monotonic() < begin_s + self._settings.drain_s:
+            self._close_quiet()
+            await asyncio.sleep(TICK_S)
+        left = len(self.server_state.connections)
+        await super().shutdown(sockets=None)
+        await self._repository.close()
+        logger.info("drained", extra={"figures": {"seconds": round(time.monotonic() - begin_s, 3), "cut_off": left}})
+
+    def _close_quiet(self) -> None:
+        for connection in list(self.server_state.connections):
+            assert isinstance(connection, Connection)
+            quiet_s = connection.quiet_s()
+            if quiet_s is not None and quiet_s > QUIET_S:
+                connection.shutdown()
+
+    async def _load(self) -> None:
+        try:
+            await self._repository.load()
+        except UserError as error:
+            self.failure = error
+            self._lifecycle.enter(Phase.FAILED)
+            self.should_exit = True
+        else:
+            if self._lifecycle.phase is Phase.STARTING:
+                self._lifecycle.enter(Phase.READY)
+
+
+async def stop_connecting(listener: socket.socket) -> None:
+    """Let no new connection be made, and return when those that were made have been accepted.
+
+    Closing a listening socket resets the connections that wait in its queue. So the kernel is first told to drop every
+    packet addressed to the listener itself (packets of connections that exist are not touched); a client that knocks
+    now finds the port closed a moment later, and can go elsewhere. The running event loop empties the queue.
+    """
+    program = ctypes.create_string_buffer(DROP_EVERYTHING, len(DROP_EVERYTHING))
+    filter_head = struct.pack("HL", 1, ctypes.addressof(program))
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, filter_head)
+    except OSError as error:
+        logger.warning("new connections could not be held off (%s): some may be reset while draining", error)
+    waiting = select.poll()
+    waiting.register(listener, select.POLLIN)
+    # The queue is the kernel's: there is no event of ours to wait for.
+    while waiting.poll(0):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    await asyncio.sleep(TICK_S)

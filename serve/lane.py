@@ -1,0 +1,120 @@
+"""The thread that tokenizes and runs the batches: the event loop never waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from serve.backend import probabilities
+from serve.backlog import Backlog
+from serve.engine import Engine
+from serve.errors import BackendFailed, NonFiniteOutput
+from serve.jobs import Floats, Row, Spent
+from serve.tally import Tally
+
+logger = logging.getLogger(__name__)
+
+
+class Lane(threading.Thread):
+    """Takes batches off a backlog until it is closed and drained.
+
+    Args:
+        backlog: where the batches come from.
+        engine: tokenizes and runs them.
+        loop: the event loop that the jobs' futures belong to.
+        tally: counts what was run.
+
+    Attributes:
+        busy_since_s: monotonic time at which the running batch began; 0 while idle.
+    """
+
+    def __init__(self, *, backlog: Backlog, engine: Engine, loop: asyncio.AbstractEventLoop, tally: Tally) -> None:
+        super().__init__(name="lane", daemon=True)
+        self.busy_since_s = 0.0
+        self._backlog = backlog
+        self._engine = engine
+        self._loop = loop
+        self._tally = tally
+
+    def run(self) -> None:
+        """Serve batches; ends with the backlog."""
+        while rows := self._backlog.take():
+            self.busy_since_s = time.monotonic()
+            self._serve(rows)
+            self.busy_since_s = 0.0
+
+    def _serve(self, rows: list[Row]) -> None:
+        """Run a batch and hand back its rows. One that fails is run again text by text: only the guilty one suffers."""
+        try:
+            self._run(rows)
+        except Exception as error:
+            # Whatever a batch does (out of memory included), the lane goes on with the next one.
+            logger.exception("a batch failed", extra={"figures": {"texts": len(rows)}})
+            if len(rows) == 1:
+                failed = BackendFailed(f"the model failed: {type(error).__name__}")
+                self._loop.call_soon_threadsafe(rows[0].job.fail, failed)
+            else:
+                for row in rows:
+                    self._serve([row])
+
+    def _run(self, rows: list[Row]) -> None:
+        begin_s = time.monotonic()
+        ids = self._token_ids(rows)
+        tokenized_s = time.monotonic()
+        feed = self._engine.feed(ids)
+        built_s = time.monotonic()
+        logits = self._engine.run(feed)
+        done_s = time.monotonic()
+        done = Batch(
+            rows=rows,
+            logits=logits,
+            chances=probabilities(logits),
+            begun_s=begin_s,
+            tokenize_s=tokenized_s - begin_s,
+            batch_s=built_s - tokenized_s,
+            compute_s=done_s - built_s,
+        )
+        self._loop.call_soon_threadsafe(done.deliver)
+        tokens, computed = sum(map(len, ids)), feed["input_ids"].size
+        self._backlog.curve.observe(computed, done_s - built_s)
+        self._tally.batch(texts=len(rows), tokens=tokens, computed=computed, compute_s=done_s - built_s)
+
+    def _token_ids(self, rows: Sequence[Row]) -> list[Sequence[int]]:
+        found: list[Sequence[int]] = []
+        texts = [row.job.texts[row.index] for row in rows if row.job.texts is not None]
+        encoded = iter(self._engine.tokenizer.encode_batch(texts) if texts else ())
+        for row in rows:
+            sent = row.job.ids
+            found.append(next(encoded) if sent is None else sent[row.index])
+        return found
+
+
+@dataclass(slots=True)
+class Batch:
+    """A batch that was run, on its way back to the event loop; times in seconds."""
+
+    rows: list[Row]
+    logits: Floats
+    chances: Floats
+    begun_s: float
+    tokenize_s: float
+    batch_s: float
+    compute_s: float
+
+    def deliver(self) -> None:
+        """Hand the results to their jobs, on the event loop; a row that is not finite fails alone."""
+        labels: list[int] = self.logits.argmax(axis=1).tolist()
+        finite = bool(np.isfinite(self.logits).all())
+        for number, row in enumerate(self.rows):
+            job = row.job
+            if not finite and not np.isfinite(self.logits[number]).all():
+                job.fail(NonFiniteOutput("the model returned NaN or infinity; help: serve another precision"))
+                continue
+            job.spent = Spent(self.begun_s - job.arrived_s, self.tokenize_s, self.batch_s, self.compute_s)
+            job.fill(row.index, self.logits[number], self.chances[number], labels[number])

@@ -1,0 +1,150 @@
+"""A model that is loaded, verified and warm: what requests are submitted to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Sequence
+
+from serve import instruments
+from serve.backlog import Backlog
+from serve.card import Card
+from serve.errors import DeadlineAtRisk, InvalidRequest, Shed
+from serve.jobs import Job
+from serve.lane import Lane
+from serve.protocols.codec import Ask
+from serve.tally import Tally
+from testbed.records.bundle import BundleManifest
+
+logger = logging.getLogger(__name__)
+
+
+class TokenEstimate:
+    """Tokens of a text before it is tokenized, from its bytes: good enough to admit by.
+
+    Args:
+        manifest: its goldens give the ratio; its ``max_length`` bounds the estimate.
+    """
+
+    def __init__(self, manifest: BundleManifest) -> None:
+        num_bytes = sum(len(golden.text.encode()) for golden in manifest.goldens)
+        num_tokens = sum(len(golden.input_ids) for golden in manifest.goldens)
+        self._tokens_per_byte = num_tokens / num_bytes if num_bytes else 0.25
+        self._max_length = manifest.max_length
+
+    def of(self, text: str) -> int:
+        """Return the estimate for one text."""
+        return min(self._max_length, 2 + math.ceil(len(text.encode()) * self._tokens_per_byte))
+
+
+class Model:
+    """Takes asks, gives jobs.
+
+    Args:
+        card: what it says of itself.
+        backlog: where its jobs wait.
+        lane: serves them; started here.
+        estimate: weighs texts.
+        vocab_size: ids sent by clients lie below it.
+        slo_s: deadline of an ask that names none.
+        tally: counts.
+        loop: the event loop on which it is asked.
+    """
+
+    def __init__(
+        self,
+        *,
+        card: Card,
+        backlog: Backlog,
+        lane: Lane,
+        estimate: TokenEstimate,
+        vocab_size: int,
+        slo_s: float,
+        tally: Tally,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.card = card
+        self.lane = lane
+        self.tally = tally
+        self._backlog = backlog
+        self._estimate = estimate
+        self._vocab_size = vocab_size
+        self._slo_s = slo_s
+        self._loop = loop
+        proof = card.proof
+        instruments.model_info.labels(
+            card.name, card.version, card.variant.name, proof.precision, card.profile, card.policy
+        ).set(1)
+        lane.start()
+
+    def submit(self, ask: Ask, *, arrived_s: float) -> Job:
+        """Let an ask wait for its turn; call it on the event loop.
+
+        Raises:
+            InvalidRequest: token ids that the model does not have.
+            Shed: no room, or no time.
+        """
+        job = Job(
+            texts=ask.texts,
+            ids=ask.ids,
+            weights=self._weights(ask),
+            num_labels=len(self.card.labels),
+            arrived_s=arrived_s,
+            deadline_s=arrived_s + (ask.timeout_s or self._slo_s),
+            urgent=ask.urgent,
+            future=self._loop.create_future(),
+        )
+        try:
+            self._backlog.put(job)
+        except Shed as refused:
+            self.tally.shed(refused.reason)
+            raise
+        return job
+
+    def queue(self) -> tuple[int, int]:
+        """Return rows and tokens that wait."""
+        return self._backlog.rows, self._backlog.tokens
+
+    def note_levels(self) -> None:
+        """Bring the gauges up to date."""
+        self.tally.waiting_tokens.set(self._backlog.tokens)
+        self.tally.drift.set(self._backlog.curve.drift)
+
+    def is_dead(self) -> bool:
+        """Return whether the lane has ended though nobody closed the backlog."""
+        return not self.lane.is_alive() and not self._backlog.is_closed
+
+    async def close(self, reason: str) -> None:
+        """Refuse what comes from now on, and return when what waits has been served."""
+        self._backlog.close(reason)
+        await asyncio.to_thread(self.lane.join)
+
+    def stuck_s(self) -> float:
+        """Return for how long the running batch has been running; 0 while idle."""
+        since_s = self.lane.busy_since_s
+        return time.monotonic() - since_s if since_s else 0.0
+
+    def _weights(self, ask: Ask) -> list[int]:
+        if ask.texts is not None:
+            return [self._estimate.of(text) for text in ask.texts]
+        assert ask.ids is not None
+        for number, row in enumerate(ask.ids):
+            self._check_ids(number, row)
+        return [len(row) for row in ask.ids]
+
+    def _check_ids(self, number: int, row: Sequence[int]) -> None:
+        if len(row) > self.card.max_length:
+            msg = f"row {number} of input_ids has {len(row)} tokens, the model takes {self.card.max_length}"
+            raise InvalidRequest(msg)
+        if min(row) < 0 or max(row) >= self._vocab_size:
+            msg = f"row {number} of input_ids holds ids outside 0…{self._vocab_size - 1}"
+            raise InvalidRequest(msg)
+
+
+def expire(job: Job, refused: Shed, tally: Tally, loop: asyncio.AbstractEventLoop) -> None:
+    """Answer, from the lane's thread, a job that waited past its deadline."""
+    assert isinstance(refused, DeadlineAtRisk)
+    tally.shed(refused.reason)
+    loop.call_soon_threadsafe(job.fail, refused)

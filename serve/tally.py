@@ -1,0 +1,61 @@
+"""The metrics of one model, their label children looked up once: the hot path only adds."""
+
+from __future__ import annotations
+
+from serve import instruments
+from serve.jobs import Spent
+
+
+class Tally:
+    """Counts what happens to one model.
+
+    Args:
+        model: its name.
+    """
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._parts = [instruments.part_seconds.labels(model, part) for part in instruments.PARTS]
+        self._total = instruments.request_seconds.labels(model)
+        self._texts = instruments.texts.labels(model)
+        self._batches = instruments.batches.labels(model)
+        self._batch_texts = instruments.batch_texts.labels(model)
+        self._batch_tokens = instruments.batch_tokens.labels(model)
+        self._real = instruments.computed_tokens.labels(model, "real")
+        self._padding = instruments.computed_tokens.labels(model, "padding")
+        self._compute = instruments.compute_seconds.labels(model)
+        self.in_flight = instruments.in_flight.labels(model)
+        self.waiting_tokens = instruments.waiting_tokens.labels(model)
+        self.drift = instruments.batch_drift.labels(model)
+
+    def batch(self, *, texts: int, tokens: int, computed: int, compute_s: float) -> None:
+        """Count one batch; ``computed`` tokens are those of the graph's inputs, padding included."""
+        self._batches.inc()
+        self._batch_texts.observe(texts)
+        self._batch_tokens.observe(tokens)
+        self._real.inc(tokens)
+        self._padding.inc(computed - tokens)
+        self._compute.inc(compute_s)
+
+    def answered(self, *, texts: int, spent: Spent, total_s: float) -> None:
+        """Count a request that got its result."""
+        queue, tokenize, batch, compute, serialise = self._parts
+        queue.observe(spent.queue_s)
+        tokenize.observe(spent.tokenize_s)
+        batch.observe(spent.batch_s)
+        compute.observe(spent.compute_s)
+        serialise.observe(spent.serialise_s)
+        self._total.observe(total_s)
+        self._texts.inc(texts)
+
+    def shed(self, reason: str) -> None:
+        """Count a request that was refused on purpose."""
+        instruments.shed.labels(self._model, reason).inc()
+
+    def failed(self, reason: str) -> None:
+        """Count a request that failed."""
+        instruments.errors.labels(self._model, reason).inc()
+
+    def left(self) -> None:
+        """Count a request whose client left."""
+        instruments.departed.labels(self._model).inc()

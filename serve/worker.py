@@ -1,0 +1,105 @@
+"""One worker process: loads the model, serves the port, ends when told, when stuck, or when its supervisor is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import socket
+import ssl
+
+import uvicorn
+
+from serve.app import create_app
+from serve.config import PROFILES, ServeSettings
+from serve.connection import Connection
+from serve.draining import Server
+from serve.front import Front
+from serve.lifecycle import Board, Lifecycle
+from serve.repository import Repository
+from serve.security import KeyRing
+from testbed.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+WATCH_S = 0.5
+# Exit statuses; a supervisor starts a worker again after any but these two.
+DONE, REFUSED = 0, 1
+STUCK = 70
+
+
+def work(settings: ServeSettings, *, listener: socket.socket, keys: KeyRing, board: Board, worker: int) -> int:
+    """Serve until told to stop; returns the exit status."""
+    cap_memory(settings)
+    repository, lifecycle = Repository(settings), Lifecycle(board, worker)
+    front = Front(
+        create_app(repository, lifecycle),
+        repository=repository,
+        limits=settings.limits,
+        keys=keys,
+        log_access=settings.access_log,
+    )
+    server = Server(
+        uvicorn_config(front, settings), settings=settings, front=front, repository=repository, lifecycle=lifecycle
+    )
+    with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+        runner.run(_serve(server, repository, lifecycle, settings, listener))
+    if server.failure is not None:
+        raise server.failure
+    return DONE
+
+
+def uvicorn_config(front: Front, settings: ServeSettings) -> uvicorn.Config:
+    """Return uvicorn's configuration; raises UserError where the TLS files do not fit."""
+    config = uvicorn.Config(
+        front,
+        http=Connection,
+        ws="none",
+        lifespan="off",
+        loop="uvloop",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=settings.keep_alive_s,
+        timeout_graceful_shutdown=1,
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        msg = (
+            f"{settings.tls_certificate}: TLS cannot be set up ({error}); help: PEM files of a certificate and its key"
+        )
+        raise UserError(msg) from error
+    return config
+
+
+def cap_memory(settings: ServeSettings) -> None:
+    """Bound the process's private memory, where the profile or the user says so: an allocation beyond it fails."""
+    most = settings.memory_bytes or PROFILES[settings.profile].memory_bytes
+    if most is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+async def _serve(
+    server: Server, repository: Repository, lifecycle: Lifecycle, settings: ServeSettings, listener: socket.socket
+) -> None:
+    watching = asyncio.create_task(_watch(server, repository, lifecycle, settings))
+    await server.serve(sockets=[listener])
+    watching.cancel()
+
+
+async def _watch(server: Server, repository: Repository, lifecycle: Lifecycle, settings: ServeSettings) -> None:
+    """Give signs of life; end the process when a lane is stuck or dead, or when the supervisor has gone."""
+    supervisor = os.getppid()
+    while True:
+        lifecycle.sign_of_life()
+        for model in repository.loaded():
+            if model.stuck_s() > settings.stuck_s or model.is_dead():
+                logger.critical("the lane of %s is stuck or dead: the worker ends", model.card.name)
+                os._exit(STUCK)
+        if os.getppid() != supervisor:
+            server.should_exit = True
+        await asyncio.sleep(WATCH_S)

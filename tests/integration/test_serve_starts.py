@@ -1,0 +1,137 @@
+"""What keeps a server from starting is told in one line, with a non-zero exit; what it warns of is in its log."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from pathlib import Path
+
+import httpx
+import onnxruntime
+import pytest
+
+from testbed.bundle import Bundle, write_manifest
+from tests.served import refused, running, write_bundle
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_bundle(tmp_path_factory.mktemp("bundles") / "words")
+
+
+def one_line(said: str) -> str:
+    found = [line for line in said.splitlines() if not line.startswith("{")]
+    assert len(found) == 1, said
+    assert found[0].startswith("error: ")
+    assert "; help: " in found[0]
+    return found[0]
+
+
+def test_no_bundle() -> None:
+    status, said = refused("nowhere")
+    assert status == 1
+    assert "no such bundle" in one_line(said)
+
+
+def test_unknown_variant_names_those_there_are(bundle: Path) -> None:
+    status, said = refused(str(bundle), "--variant", "student-int3", "--port", "0")
+    assert status == 1
+    assert "student-fp32" in one_line(said)
+
+
+@pytest.mark.parametrize("name", ["variants/student-fp32.packed.onnx", "tokenizer.json"])
+def test_damaged_file(bundle: Path, tmp_path: Path, name: str) -> None:
+    copy = shutil.copytree(bundle, tmp_path / "copy")
+    content = bytearray((copy / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (copy / name).write_bytes(content)
+    status, said = refused(str(copy), "--port", "0")
+    assert status == 1
+    assert "damaged or changed" in one_line(said)
+
+
+def test_damaged_manifest(bundle: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(bundle, tmp_path / "copy")
+    (copy / "manifest.json").write_bytes((bundle / "manifest.json").read_bytes()[:-20])
+    status, said = refused(str(copy), "--port", "0")
+    assert status == 1
+    assert "not a readable record" in one_line(said)
+
+
+def test_goldens_that_do_not_hold(bundle: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(bundle, tmp_path / "copy")
+    manifest = Bundle(copy).manifest
+    wrong = manifest.goldens[0].model_copy(update={"logits": (9.0, 9.0, 9.0)})
+    write_manifest(manifest.model_copy(update={"goldens": (wrong,)}), copy)
+    status, said = refused(str(copy), "--port", "0")
+    assert status == 1
+    assert "golden text" in one_line(said)
+
+
+def test_port_in_use(bundle: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        status, said = refused(str(bundle), "--port", str(taken.getsockname()[1]))
+    assert status == 1
+    assert "in use" in one_line(said)
+
+
+@pytest.mark.skipif(
+    "CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="there is a GPU build here"
+)
+def test_gpu_profile_never_falls_back(bundle: Path) -> None:
+    status, said = refused(str(bundle), "--profile", "gpu", "--port", "0")
+    assert status == 1
+    assert "CUDAExecutionProvider" in one_line(said)
+
+
+def test_tls_files_that_do_not_fit(bundle: Path) -> None:
+    status, said = refused(str(bundle), "--port", "0", "--tls-certificate", "nowhere.pem", "--tls-key", "nowhere.pem")
+    assert status == 1
+    assert "TLS" in one_line(said)
+
+
+def test_packed_policy_needs_the_packed_layout(tmp_path: Path) -> None:
+    plain = write_bundle(tmp_path / "plain", packed=False)
+    status, said = refused(str(plain), "--policy", "packed", "--port", "0")
+    assert status == 1
+    assert "no packed layout" in one_line(said)
+    with running(plain) as server:
+        assert httpx.get(f"{server.url}/v2/models/words").json()["parameters"]["policy"] == "sorted"
+
+
+def test_fp16_on_a_cpu_starts_with_a_warning(tmp_path: Path) -> None:
+    with running(write_bundle(tmp_path / "half", precision="fp16")) as server:
+        assert httpx.post(f"{server.url}/predict", json={"inputs": "cat"}).status_code == 200
+    assert any("saves disk, not time" in line for line in server.lines)
+
+
+def test_edge_profile_has_one_thread_and_a_memory_cap(bundle: Path) -> None:
+    with running(bundle, "--profile", "edge", "--host", "0.0.0.0") as server:
+        assert httpx.get(f"{server.url}/v2/models/words").json()["proof"]["threads"] == 1
+        worker = server.events("model warm")[0]["pid"]
+        limits = Path(f"/proc/{worker}/limits").read_text(encoding="ascii")
+    assert str(512 * 2**20) in next(line for line in limits.splitlines() if line.startswith("Max data size"))
+    assert any("without an API key" in line for line in server.lines)
+
+
+def test_api_keys_open_everything_but_health(bundle: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("first-secret\nsecond-secret\n", encoding="utf-8")
+    with running(bundle, "--api-keys", str(keys), "--access-log", BREAKEVEN_API_KEYS="third-secret") as server:
+        body = {"inputs": "cat"}
+        for path in ("/predict", "/v2/models/words/infer", "/v1/models/words:predict"):
+            assert httpx.post(server.url + path, json=body).status_code == 401
+        assert httpx.get(f"{server.url}/metrics").status_code == 401
+        assert httpx.get(f"{server.url}/v2/health/live").json() == {"live": True}
+        for headers in (
+            {"authorization": "Bearer first-secret"},
+            {"x-api-key": "second-secret"},
+            {"x-api-key": "third-secret"},
+        ):
+            assert httpx.post(f"{server.url}/predict", json=body, headers=headers).status_code == 200
+        assert httpx.post(f"{server.url}/predict", json=body, headers={"x-api-key": "secret"}).status_code == 401
+    assert "secret" not in "".join(server.lines)
