@@ -4,23 +4,33 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from report.charts.costs import accuracy_against_cost, cumulative_cost
+from report.ablation import ablation
+from report.assumptions import assumptions
+from report.audit import audit
+from report.charts.ablation import staircase
+from report.charts.costs import cumulative_cost
 from report.charts.figure import Figure
 from report.charts.latency import latency_against_load
+from report.charts.memory import memory_ledger
+from report.charts.overload import goodput_in_overload
+from report.charts.roofline import roofline
+from report.charts.tradeoff import accuracy_against_cost
 from report.charts.training import step_split
 from report.config import ReportConfig
 from report.crossings import break_evens, paybacks
+from report.curves import measured_curves
 from report.decision import decide
 from report.evidence import Evidence, gather
 from report.markdown import render_markdown
 from report.page.render import render_page
 from report.prices import load_prices
+from report.sensitivity import flips
 from report.serving import confirming_run, serving_row
 from report.spending import stage_costs
 from report.words import headline
 from testbed.machine import provenance
 from testbed.records import file_sha256, save, write_atomically
-from testbed.records.cost import CostReport, ServingCost
+from testbed.records.cost import CostReport, ServingCost, Step
 
 
 def build_report(config: ReportConfig, *, run: Path) -> CostReport:
@@ -40,7 +50,9 @@ def build_report(config: ReportConfig, *, run: Path) -> CostReport:
     for figure in figures:
         figure.save(folder / "charts")
     markdown = render_markdown(report, figures)
-    page = render_page(report, figures, records=[f"../{path}" for path in record_paths(evidence)])
+    curves = measured_curves(evidence)
+    records = [f"../{path}" for path in record_paths(evidence)]
+    page = render_page(report, figures, config=config, curves=curves, records=records)
     write_atomically(folder / "report.md", lambda path: path.write_text(markdown, encoding="utf-8"))
     write_atomically(folder / "index.html", lambda path: path.write_text(page, encoding="utf-8"))
     save(report, folder / "report.json")
@@ -53,12 +65,13 @@ def assess(config: ReportConfig, evidence: Evidence) -> CostReport:
     rows = tuple(serving_row(variant, profile, evidence, config, book) for variant, profile in evidence.rows())
     break_even = break_evens(rows, evidence)
     payback = paybacks(rows, config.baseline, evidence)
-    decision = decide(rows, config, batching=_batching(evidence))
     slo_s, slo_percentile = evidence.slo()
+    changes = flips(rows, config, measured_curves(evidence), slo_s=slo_s)
+    decision = decide(rows, config, batching=_batching(evidence), flips=changes)
     parents = {path: file_sha256(evidence.run / path) for path in record_paths(evidence)}
     made = provenance(config.model_dump(mode="json"), parents)
     made["machine"] = evidence.machine_of(evidence.rows()[0][1])
-    return CostReport(
+    report = CostReport(
         **made,
         experiment=evidence.manifest.name,
         headline=headline(rows, decision, break_even, payback, config.baseline),
@@ -70,7 +83,9 @@ def assess(config: ReportConfig, evidence: Evidence) -> CostReport:
         payback=payback,
         assumptions=assumptions(rows, config, evidence),
         decision=decision,
+        ablation=_ablations(rows, config, evidence),
     )
+    return report.model_copy(update={"audit": audit(report, evidence)})
 
 
 def draw(report: CostReport, evidence: Evidence) -> list[Figure]:
@@ -82,7 +97,11 @@ def draw(report: CostReport, evidence: Evidence) -> list[Figure]:
         cumulative_cost(report, profile, names),
         latency_against_load(evidence, report.slo_s, names),
         accuracy_against_cost(report, names),
+        staircase(report, profile),
+        goodput_in_overload(report, evidence, names),
         step_split(evidence),
+        memory_ledger(evidence),
+        roofline(report, evidence, names),
     ]
     return [figure for figure in figures if figure is not None]
 
@@ -94,25 +113,16 @@ def record_paths(evidence: Evidence) -> list[str]:
     return [*dataset, *stages, "bundle/manifest.json", *(f"loads/{name}" for name in sorted(evidence.measured()))]
 
 
-def assumptions(rows: tuple[ServingCost, ...], config: ReportConfig, evidence: Evidence) -> tuple[str, ...]:
-    """Return what the verdict takes for granted, in sentences."""
-    lines = [f"{row.profile}: {row.price.note}." for row in rows if row.price and row.price.basis != "matched"]
-    shares = [
-        f"A query on {row.profile} is charged for {row.price.share:.3g} of a {row.price.name}, the share of cores that "
-        f"its server was given ({row.price.usd_per_hour:.4f} usd an hour; {row.price.source}, {row.price.date})."
-        for row in rows
-        if row.price
-    ]
-    if config.trials_share:
-        lines.append(
-            f"Finding the settings is taken to have cost {config.trials_share:.0%} of the final training runs."
-        )
-    if any(row.energy_method == "estimate" for row in rows):
-        lines.append("No energy counter was there: energy is estimated from the price book's watts.")
-    missing = [stage for stage in ("teacher", "student") if stage not in evidence.training]
-    if missing:
-        lines.append(f"The training of {' and '.join(missing)} has no record, so what rests on it is left open.")
-    return tuple(dict.fromkeys([*lines, *shares]))
+def _ablations(rows: tuple[ServingCost, ...], config: ReportConfig, evidence: Evidence) -> dict[str, tuple[Step, ...]]:
+    """Return each profile's way from the baseline to its row of the highest capacity."""
+    found = {}
+    for profile in dict.fromkeys(row.profile for row in rows):
+        able = [row for row in rows if row.profile == profile and row.valid and row.max_qps_at_slo]
+        best = max(able, key=lambda row: row.max_qps_at_slo or 0.0, default=None)
+        steps = ablation(rows, profile, evidence, best=best.variant, baseline=config.baseline) if best else ()
+        if steps:
+            found[profile] = steps
+    return found
 
 
 def _batching(evidence: Evidence) -> dict[tuple[str, str], float | None]:

@@ -41,6 +41,7 @@ class ReportConfig(Frozen):
         baseline: the variant that payback is counted against.
         accuracy_floor: share of the teacher's accuracy that a variant must keep to be chosen.
         traffic: None leaves replicas and idle cost out, and the decision is made at full load.
+        peak_utilisation: share of its measured capacity that a replica is planned to carry at the peak.
         horizon_days: over how long one-time and serving cost are added up.
         budget_usd_per_month: a choice that serves for more is refused.
         trials_share: extra training spent on finding the settings, as a share of the final runs' cost, such as 0.5
@@ -55,6 +56,7 @@ class ReportConfig(Frozen):
     baseline: str = "teacher-fp32"
     accuracy_floor: float = Field(default=0.97, gt=0, le=1)
     traffic: Traffic | None = None
+    peak_utilisation: float = Field(default=1, gt=0, le=1)
     horizon_days: float = Field(default=365, gt=0)
     budget_usd_per_month: float | None = Field(default=None, gt=0)
     trials_share: float = Field(default=0, ge=0)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from report import model
 from report.config import ReportConfig
-from testbed.records.cost import Decision, Loser, ServingCost
+from testbed.records.cost import Decision, Flip, Loser, ServingCost
 
-SECONDS_PER_DAY = 86400.0
+SAME_COST = 0.01
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ def offer(row: ServingCost, config: ReportConfig, *, traffic_factor: float = 1.0
         usd_per_day = per_query * 1e6 * traffic_factor
         num = 1
     else:
-        num = model.replicas(config.traffic.peak_qps * traffic_factor, row.max_qps_at_slo)
+        peak_qps = config.traffic.peak_qps * traffic_factor
+        num = model.replicas(peak_qps, row.max_qps_at_slo, config.peak_utilisation)
         usd_per_day = row.price.usd_per_hour * num * 24
     return Offer(
         row=row,
@@ -81,14 +82,28 @@ def offer(row: ServingCost, config: ReportConfig, *, traffic_factor: float = 1.0
 def best_offer(
     rows: tuple[ServingCost, ...], floor: float, config: ReportConfig, *, traffic_factor: float = 1.0
 ) -> Offer | None:
-    """Return the cheapest qualifying offer over the horizon, or None; at equal cost the more accurate one."""
+    """Return the cheapest qualifying offer over the horizon, or None.
+
+    Of those within 1 % of the cheapest, less than the figures can tell apart, it is the most accurate, then the one
+    with the most capacity to spare.
+    """
     fit = [row for row in rows if disqualified(row, floor, config) is None]
     offers = [offer(row, config, traffic_factor=traffic_factor) for row in fit]
-    return min(offers, key=lambda o: (o.usd, -o.row.accuracy.value), default=None)
+    if not offers:
+        return None
+    limit_usd = min(each.usd for each in offers) * (1 + SAME_COST)
+    return max(
+        (each for each in offers if each.usd <= limit_usd),
+        key=lambda each: (each.row.accuracy.value, each.row.max_qps_at_slo or 0.0, -each.usd),
+    )
 
 
 def decide(
-    rows: tuple[ServingCost, ...], config: ReportConfig, *, batching: dict[tuple[str, str], float | None]
+    rows: tuple[ServingCost, ...],
+    config: ReportConfig,
+    *,
+    batching: dict[tuple[str, str], float | None],
+    flips: tuple[Flip, ...] = (),
 ) -> Decision:
     """Return the decision over all rows; ``batching`` is the mean batch that each row's server measured."""
     floor = accuracy_floor(rows, config)
@@ -110,7 +125,7 @@ def decide(
         accuracy_floor=floor,
         reason=_why(best, floor, config),
         losers=tuple(_loser(row, best, floor, config) for row in rows if row is not best.row),
-        flips=(),
+        flips=flips,
     )
 
 
@@ -132,25 +147,19 @@ def _loser(row: ServingCost, best: Offer, floor: float, config: ReportConfig) ->
         return Loser(variant=row.variant, profile=row.profile, reason=barred)
     mine = offer(row, config)
     extra = mine.usd - best.usd
-    slower = (row.max_qps_at_slo or 0) < (best.row.max_qps_at_slo or 0)
-    cause = (
-        f"{row.max_qps_at_slo:.3g} queries/s within the SLO against {best.row.max_qps_at_slo:.3g}"
-        if slower
-        else ("its price or its making costs more")
-    )
-    if extra == 0:
-        return Loser(
-            variant=row.variant,
-            profile=row.profile,
-            reason="the same cost, a lower accuracy or a later place",
-            extra_usd=0,
+    if abs(extra) <= SAME_COST * best.usd:
+        better = (
+            "more accurate"
+            if best.row.accuracy.value > row.accuracy.value
+            else "no less accurate and has more to spare"
         )
-    return Loser(
-        variant=row.variant,
-        profile=row.profile,
-        reason=f"{extra:,.2f} usd more over {config.horizon_days:g} days: {cause}",
-        extra_usd=extra,
-    )
+        reason = f"the same cost within 1 %, and {best.name} is {better}"
+    elif (row.max_qps_at_slo or 0) < (best.row.max_qps_at_slo or 0):
+        speed = f"{row.max_qps_at_slo:.3g} queries/s within the SLO against {best.row.max_qps_at_slo:.3g}"
+        reason = f"{extra:,.2f} usd more over {config.horizon_days:g} days: {speed}"
+    else:
+        reason = f"{extra:,.2f} usd more over {config.horizon_days:g} days: its price an hour or its making is dearer"
+    return Loser(variant=row.variant, profile=row.profile, reason=reason, extra_usd=extra)
 
 
 def _nothing(losers: tuple[Loser, ...], floor: float, config: ReportConfig) -> Decision:

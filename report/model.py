@@ -50,9 +50,9 @@ def payback(extra_fixed: float, per_query: float, baseline_per_query: float) -> 
     return max(0.0, extra_fixed) / saving
 
 
-def replicas(peak_qps: float, max_qps_at_slo: float) -> int:
-    """Return how many replicas carry the peak within the SLO, each up to what one was measured to carry."""
-    return max(1, math.ceil(peak_qps / max_qps_at_slo - 1e-9))
+def replicas(peak_qps: float, max_qps_at_slo: float, peak_utilisation: float = 1.0) -> int:
+    """Return how many replicas carry the peak within the SLO, each up to a share of what one was measured to carry."""
+    return max(1, math.ceil(peak_qps / (max_qps_at_slo * peak_utilisation) - 1e-9))
 
 
 def utilisation(mean_qps: float, num_replicas: int, max_qps_at_slo: float) -> float:

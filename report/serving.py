@@ -95,7 +95,7 @@ def at_traffic(row: ServingCost, config: ReportConfig) -> AtTraffic | None:
     traffic, qps, price = config.traffic, row.max_qps_at_slo, row.price
     if traffic is None or qps is None or price is None or not row.valid:
         return None
-    num = model.replicas(traffic.peak_qps, qps)
+    num = model.replicas(traffic.peak_qps, qps, config.peak_utilisation)
     usd = model.fleet_per_query(price.usd_per_hour, num, traffic.mean_qps)
     energy_j = idle_share = None
     if row.energy_j_per_query is not None and row.idle_watts is not None:

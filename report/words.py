@@ -74,21 +74,18 @@ def headline(
     if chosen is None:
         return f"Nothing can be recommended: {decision.reason}."
     cost = usd(chosen.cost_usd_per_million_queries)
-    parts = [
-        f"Deploy {chosen.variant} on {chosen.profile}: {cost} per million queries",
-        f" at {chosen.max_qps_at_slo:.3g} queries/s within the SLO",
-    ]
+    parts = [f"Deploy {chosen.variant} on {chosen.profile}: {cost} per million queries"]
     base = next((r for r in rows if (r.variant, r.profile) == (baseline, chosen.profile)), None)
     if base and base is not chosen and base.cost_usd_per_million_queries and chosen.cost_usd_per_million_queries:
         factor = base.cost_usd_per_million_queries / chosen.cost_usd_per_million_queries
         kept = chosen.accuracy.value / base.accuracy.value
-        parts.append(f", {factor:.2g}× cheaper than {baseline} with {kept:.1%} of its accuracy")
+        parts.append(f", {factor:.2g} times cheaper than {baseline}, with {kept:.1%} of its accuracy")
     back = _of(payback, chosen)
     if back and back.queries is not None:
-        parts.append(f"; its making is paid back after {count(back.queries)} queries")
+        parts.append(f"; making it pays back after {count(back.queries)} queries")
     even = _of(break_even, chosen)
     if even and even.queries is not None:
-        parts.append(f", and after {count(even.queries)} queries serving has cost more than all training")
+        parts.append(f"; serving it costs more than making it did after {count(even.queries)}")
     return "".join(parts) + "."
 
 

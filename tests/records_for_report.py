@@ -282,7 +282,8 @@ def write_row(loads: Path, name: str, profile: str, repeats: tuple[float, ...]) 
     best, stem = sum(repeats) / len(repeats), f"{name}.{profile}"
     write(capacity(name, profile, repeats), loads / f"{stem}.capacity.json")
     write(load_run(name, profile, best, p99_s(1.0), purpose="confirm"), loads / f"{stem}.confirm.json")
-    single = load_run(name, profile, 50.0, 0.01, scenario="SingleStream", purpose="single", target_qps=None)
+    alone = {"scenario": "SingleStream", "purpose": "single", "target_qps": None}
+    single = load_run(name, profile, 0.8 * best, 4 * 1.25 / best, **alone)
     write(single, loads / f"{stem}.single.json")
     for share in (0.3, 0.5, 0.75, 1.25, 1.5):
         run = load_run(name, profile, best * share, p99_s(share))

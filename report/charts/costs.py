@@ -1,4 +1,4 @@
-"""Cumulative cost against queries with the crossings marked, and accuracy against cost."""
+"""Cumulative cost against queries, with the crossings marked."""
 
 from __future__ import annotations
 
@@ -52,62 +52,6 @@ def cumulative_cost(report: CostReport, profile: str, names: list[str]) -> Figur
         alt_text=f"Total cost against queries served, both logarithmic, a line a variant. {_caption(report, profile)}",
         chart=chart + points + labels,
     )
-
-
-def accuracy_against_cost(report: CostReport, names: list[str]) -> Figure | None:
-    """Return accuracy with its interval over cost a million queries; the rows that nothing beats are joined."""
-    rows = [row for row in report.serving if row.cost_usd_per_million_queries]
-    if not rows:
-        return None
-    front = pareto(rows)
-    values = [
-        {
-            "row": f"{row.variant} · {row.profile}",
-            "variant": row.variant,
-            "profile": row.profile,
-            "usd": row.cost_usd_per_million_queries,
-            "accuracy": row.accuracy.value,
-            "low": row.accuracy.interval.low,
-            "high": row.accuracy.interval.high,
-            "front": row in front,
-        }
-        for row in rows
-    ]
-    y_scale = alt.Scale(zero=False, padding=8)
-    x = alt.X(
-        "usd:Q", scale=alt.Scale(type="log", padding=30), axis=alt.Axis(title="usd per million queries", format="$~r")
-    )
-    y = alt.Y("accuracy:Q", scale=y_scale, axis=alt.Axis(title="accuracy on the test split", format=".1%"))
-    base = alt.Chart(table(values))
-    bars = base.mark_rule(strokeWidth=1.5, opacity=0.55).encode(
-        x=x, y=alt.Y("low:Q", scale=y_scale), y2="high:Q", color=colour(names)
-    )
-    tips = [tip("row"), tip("usd", number="$.4r"), tip("accuracy", number=".2%")]
-    points = base.mark_point(filled=True, size=140, opacity=1).encode(
-        x=x, y=y, color=colour(names), shape=alt.Shape("profile:N", legend=alt.Legend(orient="top")), tooltip=tips
-    )
-    joined = base.transform_filter("datum.front").mark_line(strokeDash=[4, 4], color="#888888", opacity=0.8)
-    floor = report.decision.accuracy_floor if report.decision else None
-    rule = alt.Chart(table([{"floor": floor}] if floor else [])).mark_rule(color="#CC3311", strokeDash=[2, 3])
-    told = ", ".join(f"{row.variant} on {row.profile}" for row in front)
-    return Figure(
-        name="accuracy-against-cost",
-        title="What accuracy costs",
-        caption=f"Nothing is both cheaper and more accurate than {told} (joined). Bars are 95 % intervals; the red "
-        f"line is the accuracy floor{f' of {floor:.3f}' if floor else ''}.",
-        alt_text=f"Accuracy against cost per million queries. On the Pareto front: {told}.",
-        chart=joined.encode(x=x, y=y) + rule.encode(y=alt.Y("floor:Q", scale=y_scale)) + bars + points,
-    )
-
-
-def pareto(rows: list[ServingCost]) -> list[ServingCost]:
-    """Return the rows that no other beats in both cost and accuracy, from cheap to dear."""
-    ranked = sorted(rows, key=lambda row: (row.cost_usd_per_million_queries or 0.0, -row.accuracy.value))
-    front: list[ServingCost] = []
-    for row in ranked:
-        if not front or row.accuracy.value > front[-1].accuracy.value:
-            front.append(row)
-    return front
 
 
 def _made(row: ServingCost) -> float:

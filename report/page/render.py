@@ -10,6 +10,9 @@ import vl_convert
 
 from report import words
 from report.charts.figure import VEGA_LITE, Figure
+from report.config import ReportConfig
+from report.curves import Point
+from report.page.whatif import levers, whatif_data
 from testbed.records import Machine
 from testbed.records.cost import CostReport, Crossing, ServingCost
 
@@ -40,12 +43,21 @@ class RowCrossings:
         return "; ".join(dict.fromkeys(reason for reason in reasons if reason))
 
 
-def render_page(report: CostReport, figures: list[Figure], *, records: list[str]) -> str:
+def render_page(
+    report: CostReport,
+    figures: list[Figure],
+    *,
+    config: ReportConfig,
+    curves: dict[tuple[str, str], tuple[Point, ...]],
+    records: list[str],
+) -> str:
     """Return the page as HTML text.
 
     Args:
         report: the verdict.
         figures: its charts, in any order; the template places them by name.
+        config: where the what-if panel's levers start.
+        curves: measured latency against load by row, for the panel's SLO lever.
         records: paths of the records it was read from, relative to the page.
     """
     environment = jinja2.Environment(
@@ -56,10 +68,14 @@ def render_page(report: CostReport, figures: list[Figure], *, records: list[str]
         report=report,
         machine=machine_words(report.machine),
         tiles=tiles(report),
+        projected=any(row.price and row.price.basis == "projection" for row in report.serving),
         crossings=row_crossings(report),
         figures={figure.name: figure for figure in figures},
         specs={figure.name: figure.spec() for figure in figures},
         records=records,
+        levers=levers(report, config),
+        whatif=whatif_data(report, config, curves),
+        whatif_js=(HERE / "whatif.js").read_text(encoding="utf-8"),
         css=(HERE / "page.css").read_text(encoding="utf-8"),
         charts_js=(HERE / "charts.js").read_text(encoding="utf-8"),
         vega=vl_convert.javascript_bundle(snippet=EXPOSE, vl_version=VEGA_LITE),

@@ -4,14 +4,21 @@ import shutil
 
 import pytest
 
-from report.build import build_report
+from report import model
+from report.build import assess, build_report
 from report.config import ReportConfig, Traffic
+from report.curves import measured_curves
+from report.decision import best_offer, offer
+from report.evidence import gather
+from report.sensitivity import at_slo
+from report.serving import at_traffic
 from tests.records_for_report import write_run
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync"
 ).split()
+TRAFFIC = Traffic(mean_qps=150, peak_qps=600)
 WIDTHS = {"phone": (390, 844), "desktop": (1280, 900)}
 
 pytestmark = [
@@ -23,7 +30,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory):
     run = write_run(tmp_path_factory.mktemp("run"), profiles=("cpu", "edge"))
-    build_report(ReportConfig(traffic=Traffic(mean_qps=150, peak_qps=600)), run=run)
+    build_report(ReportConfig(traffic=TRAFFIC), run=run)
     return run / "report" / "index.html"
 
 
@@ -87,3 +94,100 @@ def test_headline_comes_first(opened):
     page, _ = opened
     assert page.locator("h1").inner_text().startswith("Deploy student-int8 on cpu")
     assert page.locator("h1").count() == 1
+
+
+LEVERS = [
+    {},
+    {"mean": 2.3, "peak": 4},
+    {"mean": 0.5, "price": 0.7},
+    {"slo_s": 1.2, "share": 60},
+    {"slo_s": 2.4},
+    {"floor": 94.0, "days": 30},
+    {"floor": 99.0},
+]
+
+
+@pytest.mark.parametrize("moved", LEVERS, ids=lambda moved: " ".join(moved) or "as configured")
+def test_what_if_panel_gives_what_the_cost_model_gives(opened, page_file, moved):
+    page, heard = opened
+    for name, value in moved.items():
+        page.locator(f"#whatif input[name={name}]").evaluate(
+            "(lever, value) => { lever.value = value; lever.dispatchEvent(new Event('input')); }", str(value)
+        )
+    expected, chosen = by_the_cost_model(page_file.parent.parent, moved)
+    for (variant, profile), figures in expected.items():
+        line = page.locator(f"tr[data-row='{variant} {profile}']")
+        for name, value in figures.items():
+            shown = line.locator(f"td[data-name={name}]").get_attribute("data-value")
+            assert (shown is None) == (value is None), (variant, profile, name)
+            if value is not None:
+                assert float(shown) == pytest.approx(value, rel=1e-9), (variant, profile, name)
+    assert page.locator("#whatif-said").get_attribute("data-chosen") == chosen
+    assert heard["errors"] == []
+
+
+def by_the_cost_model(run, moved):
+    """Return the panel's figures and choice as Python computes them, for levers moved to slider positions."""
+    evidence = gather(run)
+    start = ReportConfig(traffic=TRAFFIC)
+    report = assess(start, evidence)
+    mean = 10 ** moved["mean"] if "mean" in moved else TRAFFIC.mean_qps
+    slo_s = 10 ** moved["slo_s"] / 1000 if "slo_s" in moved else report.slo_s
+    floor = moved.get("floor", report.decision.accuracy_floor * 100) / 100
+    price = 10 ** moved.get("price", 0)
+    config = start.model_copy(
+        update={
+            "traffic": Traffic(mean_qps=mean, peak_qps=mean * moved.get("peak", TRAFFIC.peak_qps / TRAFFIC.mean_qps)),
+            "peak_utilisation": moved.get("share", 100) / 100,
+            "horizon_days": moved.get("days", start.horizon_days),
+        }
+    )
+    rows = tuple(
+        row.model_copy(update={"price": row.price.model_copy(update={"usd_per_hour": row.price.usd_per_hour * price})})
+        for row in at_slo(report.serving, measured_curves(evidence), slo_s, report.slo_s)
+    )
+    best = best_offer(rows, floor, config)
+    figures = {(row.variant, row.profile): expected_row(row, rows, config) for row in rows}
+    return figures, f"{best.row.variant} {best.row.profile}" if best else ""
+
+
+def expected_row(row, rows, config):
+    names = ("qps", "replicas", "utilisation", "monthly", "at_traffic", "even", "back", "total")
+    if not row.valid:
+        return dict.fromkeys(names)
+    at, whole = at_traffic(row, config), offer(row, config)
+    per_query = model.rent_per_query(row.price.usd_per_hour, row.max_qps_at_slo)
+    base = next(other for other in rows if (other.variant, other.profile) == ("teacher-fp32", row.profile))
+    back = None
+    if row.variant != "teacher-fp32" and base.valid:
+        extra = row.one_time.total_usd - base.one_time.total_usd
+        back = model.payback(extra, per_query, model.rent_per_query(base.price.usd_per_hour, base.max_qps_at_slo))
+    figures = (
+        row.max_qps_at_slo, at.replicas, at.utilisation, at.usd_per_month, at.usd_per_million_queries,
+        model.break_even(row.one_time.total_usd, per_query), back, whole.usd,
+    )  # fmt: skip
+    return dict(zip(names, figures, strict=True))
+
+
+def test_reset_brings_the_experiment_back(opened):
+    page, _ = opened
+    before = page.locator("#whatif-said").inner_text()
+    page.locator("#whatif input[name=mean]").evaluate(
+        "lever => { lever.value = 4; lever.dispatchEvent(new Event('input')); }"
+    )
+    assert page.locator("#whatif-said").inner_text() != before
+    page.locator("#whatif-reset").click()
+    assert page.locator("#whatif-said").inner_text() == before
+
+
+def test_levers_work_from_the_keyboard_and_have_labels(opened):
+    page, _ = opened
+    lever = page.get_by_label("Mean traffic")
+    before = page.locator("#whatif-said").inner_text()
+    page.bring_to_front()
+    for _ in range(60):
+        lever.press("ArrowRight")
+    assert page.locator("#whatif-said").inner_text() != before
+    labels = page.locator("input").evaluate_all("all => all.map(each => [...each.labels].map(l => l.control === each))")
+    assert labels
+    assert all(label == [True] for label in labels)

@@ -27,10 +27,14 @@ def crossing_of(crossings, variant, profile="cpu"):
     return next(c for c in crossings if (c.variant, c.profile) == (variant, profile))
 
 
-def test_writes_page_markdown_record_and_charts(tmp_path):
-    run = made.write_run(tmp_path)
-    report = build_report(ReportConfig(), run=run)
-    folder = run / "report"
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    run = made.write_run(tmp_path_factory.mktemp("built"))
+    return build_report(ReportConfig(), run=run), run / "report"
+
+
+def test_writes_page_markdown_record_and_charts(built):
+    report, folder = built
     assert load_as(CostReport, folder / "report.json") == report
     assert report.headline in (folder / "report.md").read_text()
     assert report.headline in (folder / "index.html").read_text()
@@ -39,9 +43,8 @@ def test_writes_page_markdown_record_and_charts(tmp_path):
     assert not list(folder.glob(".*"))
 
 
-def test_record_has_the_promised_top_level(tmp_path):
-    build_report(ReportConfig(), run=made.write_run(tmp_path))
-    data = json.loads((tmp_path / "report" / "report.json").read_text())
+def test_record_has_the_promised_top_level(built):
+    data = json.loads((built[1] / "report.json").read_text())
     promised = {"experiment", "machine", "headline", "training", "serving", "break_even", "payback"}
     assert promised <= data.keys()
     stage = {"wall_s", "device_hours", "energy_j", "energy_method", "cost_usd", "accuracy"}

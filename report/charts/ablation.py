@@ -1,0 +1,60 @@
+"""The cost of a query after each step of the ablation: a falling staircase, each step's factor on it."""
+
+from __future__ import annotations
+
+import altair as alt
+
+from report.charts.figure import Figure, table, tip
+from report.words import usd
+from testbed.records.cost import CostReport, Step
+
+FIRST, CHEAPER, DEARER = "#888888", "#009988", "#CC3311"
+
+
+def staircase(report: CostReport, profile: str) -> Figure | None:
+    """Return the waterfall of one profile, or None where its steps were not measured."""
+    steps = report.ablation.get(profile)
+    if not steps:
+        return None
+    values = [_bar(before, step) for before, step in zip((None, *steps), steps, strict=False)]
+    order = [step.name for step in steps]
+    x = alt.X("step:N", sort=order, axis=alt.Axis(title=None, labelAngle=0, labelLimit=150, labelFontSize=12))
+    y = alt.Y("top:Q", axis=alt.Axis(title="usd per million queries", format="$~r"))
+    base = alt.Chart(table(values))
+    bars = base.mark_bar(size=54, cornerRadius=2).encode(
+        x=x,
+        y=y,
+        y2="bottom:Q",
+        color=alt.Color("colour:N", scale=None),
+        tooltip=[tip("step"), tip("factor", "times cheaper", ".3r"), tip("qps", "queries/s", ".4r")],
+    )
+    labels = base.mark_text(dy=-8, fontSize=12, baseline="bottom").encode(x=x, y=alt.Y("top:Q"), text="label:N")
+    told = ", ".join(f"{step.name} {step.factor:.3g}×" for step in steps[1:])
+    whole = steps[0].usd_per_million_queries / steps[-1].usd_per_million_queries
+    dear, cheap = usd(steps[0].usd_per_million_queries), usd(steps[-1].usd_per_million_queries)
+    caption = (
+        f"From {dear} to {cheap} per million queries on {profile}, {whole:.3g}× in all: {told}. One at a time, a query "
+        "costs as long as it takes; the last step serves as many at once as the SLO allows under random arrivals, and "
+        "so pays for the idle time it needs."
+    )
+    return Figure(
+        name=f"staircase-{profile}",
+        title=f"Where the saving comes from ({profile})",
+        caption=caption,
+        alt_text=f"A staircase of the cost of a query. {caption}",
+        chart=bars + labels,
+    )
+
+
+def _bar(before: Step | None, step: Step) -> dict[str, object]:
+    after = step.usd_per_million_queries
+    top, bottom = (after, 0.0) if before is None else (before.usd_per_million_queries, after)
+    return {
+        "step": step.name,
+        "top": max(top, bottom),
+        "bottom": min(top, bottom),
+        "qps": step.qps,
+        "factor": step.factor,
+        "label": usd(after) if before is None else f"{step.factor:.3g}× → {usd(after)}",
+        "colour": FIRST if before is None else CHEAPER if step.factor >= 1 else DEARER,
+    }

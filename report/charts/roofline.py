@@ -1,0 +1,92 @@
+"""Training and serving under one roof: arithmetic done a second against the arithmetic that each byte of weights buys.
+
+Intensities are upper bounds: only the weights' own traffic is counted (for training also gradients and AdamW's two
+states), activations are taken to stay in cache. A training step moves 40 bytes a parameter in FP32: the weights are
+read forward and backward, the gradient is written, and AdamW reads four arrays and writes three. A served batch reads
+the variant's file once.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+import altair as alt
+
+from report.charts.figure import Figure, colour, table, tip
+from report.evidence import Evidence
+from testbed.records import LoadTestRun, TrainingRun
+from testbed.records.cost import CostReport
+
+TRAINING_BYTES_PER_PARAMETER = 40
+
+
+def roofline(report: CostReport, evidence: Evidence, names: list[str]) -> Figure | None:
+    """Return achieved FLOP/s over FLOPs a byte, with the measured GEMM peak; None where no peak was measured."""
+    peaks = [run.gemm_flops_per_s for run in evidence.training.values() if run.gemm_flops_per_s]
+    if not peaks:
+        return None
+    served = [point for row in report.serving if (point := _served(row.variant, row.profile, evidence))]
+    trained = [_trained(stage, run) for stage, run in evidence.training.items()]
+    points = [*trained, *served]
+    x = alt.X(
+        "intensity:Q", scale=alt.Scale(type="log", padding=30), axis=alt.Axis(title="FLOPs a byte of weights moved")
+    )
+    y = alt.Y("gflops:Q", scale=alt.Scale(type="log", padding=20), axis=alt.Axis(title="GFLOP/s achieved", format="~s"))
+    domain = [*names, *(f"training the {stage}" for stage in evidence.training)]
+    dots = (
+        alt.Chart(table(points))
+        .mark_point(filled=True, size=150, opacity=0.95)
+        .encode(
+            x,
+            y,
+            colour(domain, title=None),
+            shape=alt.Shape("where:N", legend=alt.Legend(title=None, orient="top")),
+            tooltip=[tip("variant"), tip("where"), tip("intensity", number=".3r"), tip("gflops", "GFLOP/s", ".3r")],
+        )
+    )
+    roof = alt.Chart(table([{"gflops": max(peaks) / 1e9}])).mark_rule(color="#CC3311", strokeDash=[2, 3])
+    best = max(trained, key=lambda point: float(str(point["gflops"])))
+    caption = (
+        f"The red line is the fastest matrix product that this machine's training threads were measured to make, "
+        f"{max(peaks) / 1e9:.3g} GFLOP/s. {str(best['variant']).capitalize()} reaches {best['gflops']:.3g}. Serving "
+        "has one core where training has all, and small batches; INT8 counts its operations as if they were FLOPs."
+    )
+    return Figure(
+        name="roofline",
+        title="Arithmetic achieved, in training and in serving",
+        caption=caption,
+        alt_text=f"Achieved arithmetic against arithmetic intensity, both logarithmic. {caption}",
+        chart=roof.encode(y="gflops:Q") + dots,
+    )
+
+
+def _trained(stage: str, run: TrainingRun) -> dict[str, object]:
+    seconds = run.phases["train"].wall_s if "train" in run.phases else run.usage.wall_s
+    bytes_a_step = TRAINING_BYTES_PER_PARAMETER * run.model.num_parameters
+    return {
+        "variant": f"training the {stage}",
+        "where": "training",
+        "intensity": run.model_flops / run.num_steps / bytes_a_step,
+        "gflops": run.model_flops / seconds / 1e9,
+    }
+
+
+def _served(name: str, profile: str, evidence: Evidence) -> dict[str, object] | None:
+    """Return the row's busiest VALID run as a point, or None where its server counted no batches."""
+    runs = [run for run in evidence.runs_of(name, profile).values() if _counts(run)]
+    if not runs:
+        return None
+    run = max(runs, key=lambda each: each.num_ok / each.duration_s)
+    variant = evidence.manifest.variant(name)
+    flops_a_text = variant.flops_per_token * statistics.fmean(evidence.manifest.lengths)
+    batch = run.server.mean_batch_texts if run.server and run.server.mean_batch_texts else 1.0
+    return {
+        "variant": name,
+        "where": profile,
+        "intensity": flops_a_text * batch / variant.size_bytes,
+        "gflops": flops_a_text * run.num_ok / run.duration_s / 1e9,
+    }
+
+
+def _counts(run: LoadTestRun) -> bool:
+    return run.valid and run.num_ok > 0 and run.duration_s > 0 and run.server is not None
