@@ -41,6 +41,11 @@ class Bundle:
             check_file(self.folder / relative, sha256)
         return self.folder / variant.path
 
+    def packed_file(self, variant: Variant) -> Path | None:
+        """Return the variant's packed ONNX file, checked as ``model_file`` does, or None where it has none."""
+        self.model_file(variant)
+        return None if variant.packed_path is None else self.folder / variant.packed_path
+
 
 def check_file(path: Path, sha256: Sha256) -> None:
     """Raise RecordError unless the file exists and has this hash."""

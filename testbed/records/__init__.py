@@ -12,7 +12,16 @@ from testbed.records.base import (
     Sha256,
     Usage,
 )
-from testbed.records.bundle import BundleManifest, Golden, Precision, Speed, Variant, Verification
+from testbed.records.bundle import (
+    BundleManifest,
+    Golden,
+    InvarianceCheck,
+    Precision,
+    Refusal,
+    Speed,
+    Variant,
+    Verification,
+)
 from testbed.records.dataset import DatasetRecord, SplitSummary
 from testbed.records.files import RecordError, file_sha256, load, load_as, save, write_atomically
 from testbed.records.load import (
@@ -41,6 +50,7 @@ __all__ = [
     "Golden",
     "Gpu",
     "Interval",
+    "InvarianceCheck",
     "LatencySummary",
     "LoadTestRun",
     "Machine",
@@ -52,6 +62,7 @@ __all__ = [
     "Quantile",
     "Record",
     "RecordError",
+    "Refusal",
     "Scenario",
     "ServerUsage",
     "Sha256",

@@ -12,11 +12,32 @@ Precision = Literal["fp32", "fp16", "int8", "int4"]
 
 
 class Golden(Frozen):
-    """A text with the FP32 parent's logits for it, checked when a server starts. ``input_ids`` prove the tokenizer."""
+    """A text with a model's FP32 logits for it, checked when a server starts. ``input_ids`` prove the tokenizer.
 
+    ``model`` says whose logits they are: a server checks those of the model that it loads
+    (``BundleManifest.goldens_of``).
+    """
+
+    model: Literal["teacher", "student"]
     text: str
     input_ids: tuple[int, ...]
     logits: tuple[float, ...]
+
+
+class InvarianceCheck(Frozen):
+    """Answers under one condition against the same texts alone and unpadded.
+
+    Attributes:
+        condition: ``batch of 8``, ``batch of 32``, ``padded to 64``, ``packed by 8``, …
+        num_texts: test texts compared.
+        flip_rate: share of them whose label differs.
+        max_logit_change: largest absolute change of any logit.
+    """
+
+    condition: str
+    num_texts: int
+    flip_rate: float
+    max_logit_change: float
 
 
 class Verification(Frozen):
@@ -32,6 +53,9 @@ class Verification(Frozen):
         all_finite: no NaN or infinity in any output.
         batch_flip_rate: share of rows whose label differs between alone and in a batch with others, or None.
         batch_max_logit_change: largest logit change between the two.
+        invariance: each condition by itself; the two figures before are their worst.
+        difference_lower_bound: one-sided 95 % bound of the accuracy difference: the variant is non-inferior by a
+            margin where this is above minus the margin.
     """
 
     accuracy: Accuracy
@@ -43,6 +67,8 @@ class Verification(Frozen):
     all_finite: bool
     batch_flip_rate: float | None = None
     batch_max_logit_change: float | None = None
+    invariance: tuple[InvarianceCheck, ...] = ()
+    difference_lower_bound: float | None = None
 
 
 class Speed(Frozen):
@@ -52,11 +78,15 @@ class Speed(Frozen):
         texts_per_s: of this variant, tokenization left out.
         ratio_to_fp32: texts_per_s over the FP32 variant's of the same model.
         ratio_interval: of that ratio.
+        packed_texts_per_s: texts in packed batches of 8, or None where there is no packed layout.
+        packed_ratio_to_fp32: over the FP32 variant's packed layout.
     """
 
     texts_per_s: float
     ratio_to_fp32: float
     ratio_interval: Interval
+    packed_texts_per_s: float | None = None
+    packed_ratio_to_fp32: float | None = None
 
 
 class Variant(Frozen):
@@ -105,6 +135,14 @@ class Variant(Frozen):
     warning: str | None = None
 
 
+class Refusal(Frozen):
+    """A variant that was asked for and is not in the bundle: which bound it broke, and its figures."""
+
+    name: str
+    reason: str
+    verification: Verification | None = None
+
+
 class BundleManifest(Record):
     """What a bundle holds.
 
@@ -116,8 +154,9 @@ class BundleManifest(Record):
         pad_token_id: for padded batches.
         tokenizer_file, tokenizer_sha256: the tokenizer alone decides text to ids.
         lengths: token counts of the test split's texts, sorted: the real length mix, for warm-up and planning.
-        goldens: texts checked at start.
+        goldens: texts checked at start, some for each model.
         variants: at least one.
+        refused: variants that broke a bound of the experiment file.
         usage: the whole of export, quantization and verification.
     """
 
@@ -133,6 +172,7 @@ class BundleManifest(Record):
     lengths: tuple[int, ...]
     goldens: tuple[Golden, ...]
     variants: tuple[Variant, ...]
+    refused: tuple[Refusal, ...] = ()
     usage: Usage
 
     def variant(self, name: str) -> Variant:
@@ -143,3 +183,7 @@ class BundleManifest(Record):
         names = ", ".join(v.name for v in self.variants)
         msg = f"no variant {name!r} in bundle {self.name!r}; help: one of {names}"
         raise ValueError(msg)
+
+    def goldens_of(self, variant: Variant) -> tuple[Golden, ...]:
+        """Return the goldens of the variant's model."""
+        return tuple(golden for golden in self.goldens if golden.model == variant.model)

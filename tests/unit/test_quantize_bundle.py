@@ -1,0 +1,71 @@
+"""The bundle of the tiny models: whole, hashed, verified, readable by whoever serves it."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quantize.session import Packed, Padded, open_session
+from testbed.bundle import Bundle
+from testbed.dataset import read_split
+from testbed.records import RecordError
+from tests.conftest import TINY_VARIANTS
+
+
+def test_every_variant_is_verified_against_its_parent(tiny_bundle: Path) -> None:
+    manifest = Bundle(tiny_bundle).manifest
+    assert {variant.name for variant in manifest.variants} == set(TINY_VARIANTS)
+    for variant in manifest.variants:
+        check = variant.verification
+        assert check.all_finite
+        assert check.parent in {f"{variant.model} checkpoint", f"{variant.model}-fp32"}
+        assert check.difference_interval.low <= check.accuracy_difference <= check.difference_interval.high
+        conditions = {entry.condition for entry in check.invariance}
+        assert {"batch of 8", "batch of 32", "padded to 16", "padded to 32", "packed by 8"} <= conditions
+        assert variant.speed is not None
+        assert variant.usage.cpu_s > 0
+        assert variant.isa == manifest.machine.isa
+
+
+def test_fp32_has_parity_and_int8_does_not_see_its_mates(tiny_bundle: Path) -> None:
+    manifest = Bundle(tiny_bundle).manifest
+    assert manifest.variant("student-fp32").verification.max_logit_difference <= 1e-4
+    int8 = manifest.variant("student-int8").verification
+    assert 0 < int8.max_logit_difference < 0.1
+    assert int8.batch_flip_rate == 0
+
+
+def test_goldens_hold_in_both_layouts(tiny_bundle: Path) -> None:
+    bundle = Bundle(tiny_bundle)
+    tokenizer = bundle.tokenizer()
+    for name in ("teacher-fp32", "student-fp32"):
+        variant = bundle.manifest.variant(name)
+        padded = Padded(open_session(bundle.model_file(variant)), pad_token_id=bundle.manifest.pad_token_id)
+        packed_file = bundle.packed_file(variant)
+        assert packed_file is not None
+        packed = Packed(open_session(packed_file))
+        goldens = bundle.manifest.goldens_of(variant)
+        assert len(goldens) == 8
+        rows = [list(golden.input_ids) for golden in goldens]
+        assert tokenizer.encode_batch([golden.text for golden in goldens]) == rows
+        expected = np.array([golden.logits for golden in goldens])
+        np.testing.assert_allclose(padded.run(rows), expected, atol=1e-4)
+        np.testing.assert_allclose(packed.run(rows), expected, atol=1e-4)
+
+
+def test_lengths_are_the_real_mix(tiny_bundle: Path, tiny_dataset: Path) -> None:
+    bundle = Bundle(tiny_bundle)
+    texts = read_split(tiny_dataset, "test").texts
+    assert list(bundle.manifest.lengths) == sorted(len(row) for row in bundle.tokenizer().encode_batch(texts))
+
+
+def test_a_damaged_variant_is_refused(tiny_bundle: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "bundle"
+    shutil.copytree(tiny_bundle, copy)
+    bundle = Bundle(copy)
+    variant = bundle.manifest.variant("student-int8")
+    model = copy / variant.path
+    model.write_bytes(model.read_bytes()[:-100])
+    with pytest.raises(RecordError, match="damaged or changed"):
+        bundle.model_file(variant)
