@@ -1,0 +1,315 @@
+"""One training from a data set to a checkpoint folder: what a teacher's and a student's have in common."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import JsonValue
+from tokenizers import Tokenizer
+
+from testbed.dataset import SPLITS, read_record, read_split
+from testbed.folders import whole_folder
+from testbed.machine import provenance
+from testbed.metrics import accuracy
+from testbed.progress import say
+from testbed.records.dataset import DatasetRecord
+from testbed.records.files import file_sha256, save
+from testbed.records.training import TrainingRun
+from testbed.tokenization import TextTokenizer
+from train import ledger, probe
+from train.ceilings import gemm_flops_per_s
+from train.checkpoint import Checkpoints, Saved
+from train.config import Recipe, TrainConfig
+from train.evaluate import logits_of
+from train.feed import Feed, balanced_weights
+from train.journal import Journal
+from train.loop import Loop
+from train.model import max_positions, shape_of
+from train.objective import Objective
+from train.phases import Phases
+from train.precision import Precision, choose
+from train.processes import Processes
+from train.targets import Targets
+from train.tokens import TokenFile, encode, write_tokens
+from train.vocabulary import Vocabulary
+
+TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json")
+
+
+@dataclass
+class Stage:
+    """The training of one model.
+
+    Attributes:
+        name: which of the two.
+        recipe: its own section of the configuration.
+        dataset: folder of the prepared data set.
+        folder: where the checkpoint goes.
+        model: to be trained, its head fitting the data set's labels.
+        source: folder of the tokenizer that belongs to the model.
+        initialised_from: as the record says it.
+        parents: name to sha256 of what it is made from.
+        make_targets: asks the teacher about the training split, for a student.
+    """
+
+    name: Literal["teacher", "student"]
+    config: TrainConfig
+    recipe: Recipe
+    dataset: Path
+    folder: Path
+    processes: Processes
+    phases: Phases
+    model: Any
+    source: Path
+    initialised_from: str
+    parents: dict[str, str]
+    objective: Objective
+    make_targets: Callable[[Stage, Precision], Targets | None] = lambda _stage, _precision: None
+    slow_storage_s: float = 0.0
+    record: DatasetRecord = field(init=False)
+    tokens: dict[str, TokenFile] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.record = read_record(self.dataset)
+        self.tokenizer = TextTokenizer(self.source / "tokenizer.json", max_length=self.max_length)
+        self.attempts = self.folder.with_name(f".{self.folder.name}.training")
+        self.work = self.attempts / self._fingerprint()[:16]
+        self.shape = shape_of(self.model, num_labels=len(self.record.labels), max_length=self.max_length)
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of a text at most: the experiment's, or the model's where it has fewer positions."""
+        return min(self.config.max_length, max_positions(self.model))
+
+    @property
+    def pad_token_id(self) -> int:
+        """Of the model's own configuration; 0 where it names none."""
+        return int(self.model.config.pad_token_id or 0)
+
+    def run(self) -> TrainingRun:
+        """Train, evaluate and save; returns the record, in every process."""
+        checkpoints, saved = self._find_checkpoint()
+        with self.phases.phase("tokenize"):
+            vocabulary, num_truncated = self._tokenize()
+            whole_embedding = vocabulary.shrink(self.model)
+        with self.phases.phase("prepare"):
+            self.model.to(self.processes.device)
+            precision = self._precision(saved)
+            gemm = sum(self.processes.total([gemm_flops_per_s(precision.name, self.processes.device)]))
+        targets = self.make_targets(self, precision)
+        with self.phases.phase("prepare"):
+            feed = self._feed(targets)
+            prediction = self._predict(feed, precision)
+            loop = self._loop(checkpoints, feed, precision, gemm)
+        if saved:
+            self.phases.go_on_from(saved.about.phases)
+            say(f"train {self.name}: going on after step {saved.about.step} of {loop.total_steps}")
+        loop.run(saved)
+        with self.phases.phase("evaluate"):
+            test_logits = self._test_logits()
+        vocabulary.restore(self.model, whole_embedding)
+        return self._finish(loop, prediction, num_truncated, gemm, test_logits)
+
+    def evaluate_dev(self, precision: Precision) -> float:
+        """Return the accuracy on the dev split, in the training's own precision."""
+        dev = self.tokens["dev"]
+        logits = logits_of(
+            self.model, dev, pad_token_id=self.pad_token_id, device=self.processes.device, precision=precision
+        )
+        return accuracy(logits.argmax(axis=1), dev.labels).value
+
+    def _tokenize(self) -> tuple[Vocabulary, int]:
+        splits = {name: read_split(self.dataset, name) for name in SPLITS}
+        encoded = {name: encode(split, self.tokenizer) for name, split in splits.items()}
+        texts = [ids for name in SPLITS for ids in encoded[name]]
+        vocabulary = Vocabulary(texts, pad_token_id=self.pad_token_id)
+        if self.processes.local_rank == 0:
+            for name in SPLITS:
+                write_tokens(self.work / "tokens" / name, vocabulary.rows_of(encoded[name]), splits[name].labels)
+        self.processes.wait()
+        self.tokens = {name: TokenFile(self.work / "tokens" / name) for name in SPLITS}
+        num_truncated = self.tokenizer.count_truncated(splits["train"].texts)
+        if num_truncated and self.processes.main:
+            say(
+                f"train {self.name}: {num_truncated} training texts have more than {self.max_length} tokens and are cut"
+            )
+        return vocabulary, num_truncated
+
+    def _precision(self, saved: Saved | None) -> Precision:
+        if saved:
+            return Precision(saved.about.precision, saved.about.precision_reason)
+        torch.backends.cuda.matmul.allow_tf32 = self.config.tf32
+        chosen = self.processes.from_main(
+            choose(self.config.precision, self.processes.device) if self.processes.main else None
+        )
+        if self.processes.main:
+            say(f"train {self.name}: {chosen.name}; {chosen.reason}")
+        return chosen
+
+    def _feed(self, targets: Targets | None) -> Feed:
+        train = self.tokens["train"]
+        balanced = self.recipe.class_weights == "balanced"
+        return Feed(
+            tokens=train,
+            config=self.config,
+            epochs=self.recipe.epochs,
+            processes=self.processes,
+            pad_token_id=self.pad_token_id,
+            label_weights=balanced_weights(train.labels, len(self.record.labels)) if balanced else None,
+            targets=targets,
+            slow_storage_s=self.slow_storage_s,
+        )
+
+    def _predict(self, feed: Feed, precision: Precision) -> ledger.Prediction:
+        device = self.processes.device
+        prediction = ledger.predict(self.model, probe.saved_bytes(self.model, device, precision), device)
+        prediction.check(*feed.largest_batch(), available_bytes=ledger.available_bytes(device))
+        return prediction
+
+    def _loop(self, checkpoints: Checkpoints, feed: Feed, precision: Precision, gemm: float) -> Loop:
+        total_steps = feed.total_steps()
+        events = self.work / "tensorboard" if self.processes.main else None
+        return Loop(
+            config=self.config,
+            recipe=self.recipe,
+            processes=self.processes,
+            precision=precision,
+            phases=self.phases,
+            model=self.model,
+            objective=self.objective,
+            feed=feed,
+            evaluate=lambda: self.evaluate_dev(precision),
+            journal=Journal(f"train {self.name}", total_steps=total_steps, gemm_flops_per_s=gemm, events=events),
+            checkpoints=checkpoints,
+            cost=probe.flops(self.model, self.processes.device),
+            total_steps=total_steps,
+        )
+
+    def _test_logits(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Return the test split's logits in FP32: what every exported variant is compared with."""
+        return logits_of(
+            self.model,
+            self.tokens["test"],
+            pad_token_id=self.pad_token_id,
+            device=self.processes.device,
+            precision=Precision("fp32", "evaluation"),
+        )
+
+    def _finish(
+        self,
+        loop: Loop,
+        prediction: ledger.Prediction,
+        num_truncated: int,
+        gemm: float,
+        test_logits: np.ndarray[Any, np.dtype[np.float32]],
+    ) -> TrainingRun:
+        record: TrainingRun | None = None
+        if self.processes.main:
+            with whole_folder(self.folder) as temporary:
+                with self.phases.phase("save"):
+                    files = self._write_checkpoint(temporary, loop, test_logits)
+                record = self._record(loop, prediction, num_truncated, gemm, test_logits, files)
+                save(record, temporary / "record.json")
+        record = self.processes.from_main(record)
+        if self.processes.local_rank == 0:
+            shutil.rmtree(self.attempts, ignore_errors=True)
+        return record
+
+    def _write_checkpoint(
+        self, target: Path, loop: Loop, test_logits: np.ndarray[Any, np.dtype[np.float32]]
+    ) -> dict[str, str]:
+        self.model.save_pretrained(target, safe_serialization=True)
+        write_tokenizer(self.source, target, max_length=self.max_length)
+        np.save(target / "test_logits.npy", test_logits)
+        loop.journal.write(target / "steps.parquet")
+        shutil.copytree(self.work / "tensorboard", target / "tensorboard")
+        return {path.name: file_sha256(path) for path in sorted(target.iterdir()) if path.is_file()}
+
+    def _record(
+        self,
+        loop: Loop,
+        prediction: ledger.Prediction,
+        num_truncated: int,
+        gemm: float,
+        test_logits: np.ndarray[Any, np.dtype[np.float32]],
+        files: dict[str, str],
+    ) -> TrainingRun:
+        rows = loop.journal.rows
+        phases = self.phases.so_far()
+        train_s = phases["train"].wall_s
+        num_samples = sum(row["num_texts"] for row in rows)
+        num_tokens = sum(row["num_tokens"] for row in rows)
+        model_flops = sum(row["model_flops"] for row in rows)
+        on_gpu = self.processes.device.type == "cuda"
+        peak = phases["train"].peak_device_bytes if on_gpu else phases["train"].peak_rss_bytes
+        return TrainingRun(
+            **provenance(self._config_section(), self.parents | {"dataset": file_sha256(self.dataset / "record.json")}),
+            stage=self.name,
+            initialised_from=self.initialised_from,
+            model=self.shape,
+            seed=self.config.seed,
+            usage=self.phases.total(),
+            phases=phases,
+            dtype=loop.precision.name,
+            dtype_reason=loop.precision.reason,
+            num_steps=len(rows),
+            num_samples=num_samples,
+            num_tokens=num_tokens,
+            num_padded_tokens=sum(row["num_padded_tokens"] for row in rows),
+            num_truncated=num_truncated,
+            samples_per_s=num_samples / train_s,
+            tokens_per_s=num_tokens / train_s,
+            model_flops=model_flops,
+            gemm_flops_per_s=gemm,
+            mfu=model_flops / (train_s * gemm),
+            step_split=loop.journal.split(),
+            memory=prediction.ledger(*loop.feed.largest_batch(), measured_peak_bytes=peak),
+            epochs=tuple(loop.epochs),
+            accuracy=accuracy(test_logits.argmax(axis=1), self.tokens["test"].labels),
+            checkpoint=files,
+        )
+
+    def _config_section(self) -> dict[str, JsonValue]:
+        section: dict[str, JsonValue] = self.config.model_dump(mode="json")
+        section.pop("student" if self.name == "teacher" else "teacher")
+        return section
+
+    def _fingerprint(self) -> str:
+        """Return a hash of all that decides the trained weights; a checkpoint of another one is not resumed."""
+        decides = {
+            "stage": self.name,
+            "config": self._config_section(),
+            "parents": self.parents,
+            "dataset": {name: split.sha256 for name, split in self.record.splits.items()},
+            "world_size": self.processes.world_size,
+        }
+        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+    def _find_checkpoint(self) -> tuple[Checkpoints, Saved | None]:
+        if self.processes.local_rank == 0:
+            for other in self.attempts.glob("*"):
+                if other != self.work:
+                    say(f"train {self.name}: the configuration or the data has changed, an unfinished run is dropped")
+                    shutil.rmtree(other)
+        checkpoints = Checkpoints(self.work / "checkpoints")
+        found = [checkpoints.latest() if self.processes.main else None]
+        return checkpoints, self.processes.from_main(found)[0]
+
+
+def write_tokenizer(source: Path, target: Path, *, max_length: int) -> None:
+    """Copy a fast tokenizer without padding and cut at ``max_length``, whatever its file had hard-coded."""
+    tokenizer = Tokenizer.from_file(str(source / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(max_length)
+    tokenizer.save(str(target / "tokenizer.json"))
+    for name in TOKENIZER_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, target / name)
