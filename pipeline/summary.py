@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -25,10 +26,15 @@ def print_summary(run: Path) -> None:
 
 def _table(report: CostReport) -> Table:
     slo_ms = report.slo_s * 1e3
-    table = Table(title=f"{report.experiment}: serving within p99 ≤ {slo_ms:g} ms, and the break-even")
-    table.add_column("variant")
-    table.add_column("profile")
-    for name in ("accuracy", "max qps", "p50 ms", "p99 ms", "usd / 1M", "MB", "break-even queries"):
+    table = Table(
+        title=f"{report.experiment}: serving within p99 ≤ {slo_ms:g} ms",
+        box=SIMPLE_HEAD,
+        padding=(0, 1),
+        pad_edge=False,
+    )
+    table.add_column("variant", no_wrap=True)
+    table.add_column("on", no_wrap=True)
+    for name in ("acc.", "qps", "p50\nms", "p99\nms", "usd\nper 1M", "MB", "break-even\nqueries"):
         table.add_column(name, justify="right")
     crossings = {(c.variant, c.profile): c for c in report.break_even}
     for row in report.serving:
