@@ -86,6 +86,7 @@ def write_checkpoint(
     max_length: int = 64,
     labels: tuple[str, ...] = LABELS,
     seed: int = 0,
+    dropout: float = 0.1,
 ) -> Path:
     """Write a random Hugging Face checkpoint: ``config.json``, ``model.safetensors`` and its tokenizer.
 
@@ -98,6 +99,7 @@ def write_checkpoint(
         max_length: of the tokenizer; positions leave a little room for RoBERTa's offset.
         labels: label names by id.
         seed: of the weights.
+        dropout: of hidden states and attention.
     """
     import torch
     from transformers import AutoConfig, AutoModelForSequenceClassification
@@ -105,7 +107,9 @@ def write_checkpoint(
     special_tokens = SPECIAL_TOKENS["roberta" if architecture in ROBERTA_LIKE else "bert"]
     write_tokenizer(folder, special_tokens=special_tokens, max_length=max_length)
     words = {word for group in KEYWORDS.values() for word in group} | set(FILLER)
-    shape = {
+    shape: dict[str, float] = {
+        "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": dropout,
         "hidden_size": hidden_size,
         "num_hidden_layers": num_layers,
         "num_attention_heads": num_heads,
@@ -113,6 +117,7 @@ def write_checkpoint(
     }
     if architecture == "distilbert":
         shape = {"dim": hidden_size, "n_layers": num_layers, "n_heads": num_heads, "hidden_dim": 2 * hidden_size}
+        shape |= {"dropout": dropout, "attention_dropout": dropout}
     if architecture == "electra":
         shape["embedding_size"] = hidden_size
     config = AutoConfig.for_model(

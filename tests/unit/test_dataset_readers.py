@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from tiny import make_rows, write_csv
 
 from testbed.errors import UserError
 from testbed.readers import Row, read_file, read_hub
+from tests.tiny import make_rows, write_csv
 
 COLUMNS = {"text_column": "text", "label_column": "label"}
 

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from tiny import LABELS, make_rows, write_csv
 
 from testbed.dataset import DatasetConfig, distinct, normalise, prepare, read_record, read_split, split_of
 from testbed.errors import UserError
 from testbed.readers import Row
+from tests.tiny import LABELS, make_rows, write_csv
 
 
 def rows_csv(path: Path, rows: list[tuple[str, str]], header: str = "text,label") -> str:
