@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path
 
 from loadtests.measure import Bench
 from loadtests.server import ServerProcess, Target, free_port
@@ -19,13 +18,13 @@ BODY = b'{"outputs":[{"name":"label","shape":[1],"datatype":"BYTES","data":["nul
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
 
 
-def measure_ceiling(bench: Bench, *, cores: tuple[int, ...] | None, log: Path) -> LoadTestRun:
+def measure_ceiling(bench: Bench, *, cores: tuple[int, ...] | None) -> LoadTestRun:
     """Drive a null server with a closed loop, keep the rate as the bench's ceiling, and return the run."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "loadtests.ceiling", str(port)]
-    with ServerProcess(command, url=url, cores=cores, log=log):
-        target = Target(url=url, variant="null-server", profile="generator", model="null")
+    with ServerProcess(command, url=url, cores=cores, log=bench.logs / "null-server.log"):
+        target = Target(url=url, variant="null-server", profile="external", model="null")
         run = bench.run(target, scenario="ClosedLoop", duration_s=CEILING_S, purpose="ceiling", users=CEILING_USERS)
     bench.ceiling_qps = run.achieved_qps
     return run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -25,14 +26,17 @@ CLOCK_GRAIN_S = 1e-3
 OWN_FAULTS = frozenset(f"connection:{name}" for name in ("EMFILE", "ENFILE", "EADDRNOTAVAIL", "ENOBUFS", "ENOMEM"))
 
 
+Claim = Literal["slo", "percentile", "nothing"]
+
+
 @dataclass(frozen=True)
 class Evidence:
     """What a run is judged by.
 
     Attributes:
         plan, outcome, figures: the run.
-        share: of the queries that must keep the SLO, such as 0.99.
-        claims_percentile: whether the run's tail will be quoted (a probe's is not).
+        share: the percentile of the claim, such as 0.99.
+        claim: what will be quoted: ``slo`` (the percentile keeps it), ``percentile`` (its value), or ``nothing``.
         ceiling_qps: the generator's rate against a server that does nothing; None where it was not measured.
         counted_ok: right answers by the server's own counters, or None where it shows none.
         target: who answered.
@@ -43,7 +47,7 @@ class Evidence:
     outcome: Outcome
     figures: Figures
     share: float
-    claims_percentile: bool
+    claim: Claim
     ceiling_qps: float | None
     counted_ok: float | None
     target: Target
@@ -56,7 +60,7 @@ def judge(evidence: Evidence) -> tuple[Check, ...]:
     checks += _ceiling(evidence)
     if evidence.plan.scenario == "Server":
         checks += [_send_rate(evidence), _send_lag(evidence)]
-    if evidence.claims_percentile:
+    if evidence.claim != "nothing":
         checks.append(_enough_queries(evidence))
     checks += _server_counted(evidence)
     checks += _server_time(evidence)
@@ -155,7 +159,7 @@ def _little_law(evidence: Evidence) -> Check:
 def _enough_queries(evidence: Evidence) -> Check:
     """Enough queries for the claim: within the SLO with 99 % confidence, or an interval around the percentile."""
     figures, share = evidence.figures, evidence.share
-    if figures.meets_slo:
+    if evidence.claim == "slo" and figures.meets_slo:
         needed = min_queries(figures.num_late, share)
         bound = f"≥ {needed} queries show p{share * 100:g} within the SLO, {figures.num_late} late (99 % confidence)"
     else:
@@ -187,7 +191,7 @@ def _server_time(evidence: Evidence) -> Iterator[Check]:
     if not timings:
         return
     total_s = timings.get("total", sum(timings.values()))
-    seen_s = evidence.figures.mean_service_s
+    seen_s = evidence.figures.mean_answer_s
     unexplained_s = seen_s - total_s
     bound_s = max(UNEXPLAINED_S, UNEXPLAINED_SHARE * seen_s)
     yield Check(

@@ -43,7 +43,8 @@ def measure_load(
         UserError: nothing answers at the URL, or there are no texts.
     """
     with bench_for(config, target, texts_file=texts_file, folder=folder) as bench:
-        return bench.run(target, scenario="Server", duration_s=duration_s, purpose="load", rate_qps=rate_qps)
+        plan = bench.plan(target, scenario="Server", duration_s=duration_s, rate_qps=rate_qps)
+        return bench.save(target, bench.measure(target, plan, claim="slo"), purpose="load")
 
 
 def measure_capacity(config: LoadTestConfig, target: Target, *, texts_file: Path, folder: Path) -> Capacity:
@@ -86,6 +87,6 @@ def bench_for(config: LoadTestConfig, target: Target, *, texts_file: Path, folde
         raise UserError(msg)
     cores = share_out(os.sched_getaffinity(0), profile="cpu")
     with GeneratorProcess(cores=cores.generator, log=folder / "generator.log") as generator:
-        bench = Bench(generator, config, texts_file, folder, {"texts": file_sha256(texts_file)})
-        measure_ceiling(bench, cores=cores.server, log=folder / "null-server.log")
+        bench = Bench(generator, config, texts_file, folder, folder, {"texts": file_sha256(texts_file)})
+        measure_ceiling(bench, cores=cores.server)
         yield bench

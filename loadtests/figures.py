@@ -27,9 +27,10 @@ class Figures:
         goodput_qps: right answers within the SLO, a second of that window.
         latency, lag: summaries, in seconds.
         mean_service_s: sent to done, answered or not.
+        mean_answer_s: sent to done, of right answers.
         errors: kind to count.
         error_rate: of the queries sent.
-        timings: the server's own mean seconds by part.
+        timings: the server's own mean seconds by part, of right answers.
         meets_slo: the share within the SLO and the errors are in bounds.
     """
 
@@ -42,6 +43,7 @@ class Figures:
     latency: LatencySummary | None
     lag: LatencySummary | None
     mean_service_s: float
+    mean_answer_s: float
     errors: dict[str, int]
     error_rate: float
     timings: dict[str, float]
@@ -70,6 +72,7 @@ def figures(rows: Rows, plan: Plan, outcome: Outcome, *, slo_percentile: float, 
         latency=summarise(latency_s[rows.ok]),
         lag=summarise(np.maximum(rows.lag_s, 0.0)),
         mean_service_s=float((rows.done_s - rows.sent_s).mean()) if num_sent else 0.0,
+        mean_answer_s=float((rows.done_s - rows.sent_s)[rows.ok].mean()) if num_ok else 0.0,
         errors=dict(Counter(error for error in rows.errors if error is not None)),
         error_rate=error_rate,
         timings=mean_timings(rows),
@@ -81,11 +84,11 @@ def figures(rows: Rows, plan: Plan, outcome: Outcome, *, slo_percentile: float, 
 
 
 def mean_timings(rows: Rows) -> dict[str, float]:
-    """Return the mean seconds of each part of the ``Server-Timing`` headers (which are in milliseconds)."""
+    """Return the mean seconds of each part of the right answers' ``Server-Timing`` (which is in milliseconds)."""
     sums: Counter[str] = Counter()
     num_told = 0
-    for header in rows.server_timing:
-        if header is None:
+    for header, ok in zip(rows.server_timing, rows.ok, strict=True):
+        if header is None or not ok:
             continue
         num_told += 1
         for name, milliseconds in TIMING.findall(header):

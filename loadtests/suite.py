@@ -17,10 +17,9 @@ from loadtests.measure import Bench
 from loadtests.server import ServerProcess, Target, free_port, our_command
 from testbed.bundle import MANIFEST, Bundle
 from testbed.errors import UserError
+from testbed.folders import whole_folder
 from testbed.progress import Progress, say
 from testbed.records import LoadTestRun, Record, file_sha256
-
-GENERATOR_LOG = "generator.log"
 
 
 @dataclass
@@ -46,6 +45,8 @@ class Subject:
 def run_suite(config: LoadTestConfig, *, bundle: Path, profiles: Sequence[str], folder: Path) -> list[Record]:
     """Load-test the bundle's variants on the profiles, and return every record that was written to ``folder``.
 
+    The folder appears when all of it is there; what the processes said goes to ``logs`` beside it.
+
     For each: idle window, SingleStream, capacity search with its confirming run, repeated and interleaved; then the
     latency curve of the fastest variants of each profile, and overload where the config asks for it.
 
@@ -58,12 +59,16 @@ def run_suite(config: LoadTestConfig, *, bundle: Path, profiles: Sequence[str], 
         msg = f"loadtests.variants: no {unknown[0]!r} in {bundle}; help: one of {', '.join(known)}"
         raise UserError(msg)
     subjects = [Subject(variant, profile) for profile in profiles for variant in config.variants or known]
-    folder.mkdir(parents=True, exist_ok=True)
-    parents = {"bundle": file_sha256(bundle / MANIFEST)}
+    texts_file = _texts_file(config, bundle)
+    parents = {"bundle": file_sha256(bundle / MANIFEST), "texts": file_sha256(texts_file)}
     cores = share_out(os.sched_getaffinity(0), profile="cpu")
-    with GeneratorProcess(cores=cores.generator, log=folder / GENERATOR_LOG) as generator:
-        bench = Bench(generator, config, _texts_file(config, bundle), folder, parents)
-        records: list[Record] = [measure_ceiling(bench, cores=cores.server, log=folder / "null-server.log")]
+    logs = folder.with_name("logs")
+    with (
+        whole_folder(folder) as whole,
+        GeneratorProcess(cores=cores.generator, log=logs / "generator.log") as generator,
+    ):
+        bench = Bench(generator, config, texts_file, whole, logs, parents)
+        records: list[Record] = [measure_ceiling(bench, cores=cores.server)]
         say(f"load tests: the generator's own ceiling is {bench.ceiling_qps:.0f} queries/s")
         records += _capacities(bench, opened, subjects)
         records += _curves(bench, opened, subjects)
@@ -117,7 +122,7 @@ def serving(bench: Bench, bundle: Bundle, subject: Subject, *, extra: Sequence[s
     port = free_port()
     command = our_command(bundle.folder, variant=subject.variant, profile=subject.profile, port=port, extra=extra)
     url = f"http://127.0.0.1:{port}"
-    with ServerProcess(command, url=url, cores=cores, log=bench.folder / f"{subject.name}.log") as server:
+    with ServerProcess(command, url=url, cores=cores, log=bench.logs / f"{subject.name}.log") as server:
         target = Target(
             url=url,
             variant=subject.variant,

@@ -145,13 +145,14 @@ class LoadTestRun(Record):
 
 
 class Probe(Frozen):
-    """One short run of a capacity search."""
+    """One short run of a capacity search; ``failed_checks`` names the validity rules it broke."""
 
     target_qps: float
     valid: bool
     meets_slo: bool
     p99_s: float | None
     error_rate: float
+    failed_checks: tuple[str, ...] = ()
 
 
 class Capacity(Record):

@@ -14,7 +14,7 @@ def probe(qps: float, limit_qps: float, *, valid: bool = True) -> Probe:
     return Probe(target_qps=qps, valid=valid, meets_slo=qps <= limit_qps, p99_s=0.01, error_rate=0.0)
 
 
-@pytest.mark.parametrize("start_qps", [1.0, 90.0, 100.0, 5000.0])
+@pytest.mark.parametrize("start_qps", [1.0, 90.0, 100.0, 1000.0])
 def test_the_limit_is_bracketed_from_any_start(start_qps: float) -> None:
     found = search(lambda qps: probe(qps, 100.0), start_qps=start_qps, limit_qps=1e9, resolution=0.05, max_probes=40)
     assert found.passed_qps is not None

@@ -53,7 +53,7 @@ def evidence_of(tmp_path: Path, **rows: float) -> Evidence:
         outcome=outcome,
         figures=measured,
         share=0.99,
-        claims_percentile=True,
+        claim="slo",
         ceiling_qps=5000.0,
         counted_ok=float(measured.num_ok),
         target=Target(url="", variant="v", profile="cpu", model="m", file_sha256=frozenset({SHA})),
@@ -91,6 +91,7 @@ def test_the_slo_is_a_share_of_all_queries(tmp_path: Path, late: int, meets: boo
 def test_too_few_queries_for_the_number_of_late_ones(tmp_path: Path) -> None:
     assert failed(evidence_of(tmp_path, late=2)) == set()
     assert failed(evidence_of(tmp_path, late=9)) == {"enough_queries"}
+    assert failed(replace(evidence_of(tmp_path, late=9), claim="percentile")) == set()
 
 
 def test_queries_that_leave_late(tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_what_the_server_says(tmp_path: Path) -> None:
     evidence = evidence_of(tmp_path)
     assert evidence.proof is not None
     other = evidence.proof.model_copy(update={"file_sha256": OTHER_SHA})
-    lying = replace(evidence.figures, timings={"total": 0.0005, "compute": 0.0004}, mean_service_s=0.02)
+    lying = replace(evidence.figures, timings={"total": 0.0005, "compute": 0.0004}, mean_answer_s=0.02)
     boasting = replace(evidence.figures, timings={"queue": 0.01, "compute": 0.02})
     assert failed(replace(evidence, counted_ok=999.0)) == {"server_counted"}
     assert failed(replace(evidence, proof=other)) == {"proof"}

@@ -1,0 +1,99 @@
+"""Any URL: capacity by arithmetic, verdicts as exit codes, the locustfile by itself, and what cannot run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loadtests.config import LoadTestConfig
+from loadtests.external import Verdict, measure_capacity, measure_load, verdict
+from loadtests.generator import LOCUSTFILE
+from loadtests.queueing import md1_sojourn_s
+from loadtests.rows import read_rows
+from loadtests.server import ServerProcess, Target, free_port
+from testbed.errors import UserError
+from testbed.records import Capacity, LoadTestRun, load_as
+from tests.known import ahead_of_other_work, known_server
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(autouse=True)
+def _ahead() -> Iterator[None]:
+    with ahead_of_other_work():
+        yield
+
+
+@pytest.fixture
+def texts_file(tmp_path: Path) -> Path:
+    path = tmp_path / "texts.txt"
+    path.write_text("what is this?\nwho was that?\n")
+    return path
+
+
+def test_the_capacity_of_a_known_server_is_where_its_p99_crosses_the_slo(tmp_path: Path, texts_file: Path) -> None:
+    config = LoadTestConfig(
+        slo_s=0.05, single_stream_s=0.5, probe_s=1, confirm_s=3, confirm_max_s=5, idle_s=0, max_probes=7
+    )
+    with known_server(tmp_path, "--service-s", "0.005") as target:
+        found = measure_capacity(config, target, texts_file=texts_file, folder=tmp_path)
+    assert load_as(Capacity, tmp_path / "known.external.capacity.json") == found
+    assert found.max_qps_at_slo is not None
+    # A confirming run shows with 99 % confidence that p99 holds, so it lies below the exact crossing.
+    assert md1_sojourn_s(0.99, rate_qps=found.max_qps_at_slo, service_s=0.005) < 0.055
+    assert 90 < found.max_qps_at_slo < 165
+    confirmation = load_as(LoadTestRun, tmp_path / found.confirmation[0])
+    assert confirmation.valid
+    assert confirmation.meets_slo
+
+
+def test_a_load_test_ends_in_one_verdict(tmp_path: Path, texts_file: Path) -> None:
+    config = LoadTestConfig()
+    with known_server(tmp_path, "--service-s", "0.002") as target:
+        run = measure_load(config, target, texts_file=texts_file, folder=tmp_path, rate_qps=150, duration_s=4)
+    assert load_as(LoadTestRun, tmp_path / "known.external.Server.1.json") == run
+    assert verdict(run) is Verdict.HOLDS
+    assert verdict(run.model_copy(update={"meets_slo": False})) is Verdict.MISSES
+    assert verdict(run.model_copy(update={"valid": False})) is Verdict.INVALID
+
+
+def test_a_url_where_nothing_answers_is_refused(tmp_path: Path, texts_file: Path) -> None:
+    target = Target(url=f"http://127.0.0.1:{free_port()}", variant="none", profile="external", model="m")
+    with pytest.raises(UserError, match=r"nothing answers.*help:"):
+        measure_load(LoadTestConfig(), target, texts_file=texts_file, folder=tmp_path, rate_qps=10, duration_s=1)
+
+
+def test_a_server_that_speaks_another_protocol_is_refused(tmp_path: Path, texts_file: Path) -> None:
+    with known_server(tmp_path) as target:
+        other = Target(url=target.url, variant="known", profile="external", model="m", protocol="hf")
+        with pytest.raises(UserError, match=r"not_an_answer.*help:"):
+            measure_load(LoadTestConfig(), other, texts_file=texts_file, folder=tmp_path, rate_qps=10, duration_s=1)
+
+
+def test_a_server_that_ends_before_it_is_ready_says_why(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "raise SystemExit('no such model')"]
+    server = ServerProcess(command, url="http://127.0.0.1:9", cores=None, log=tmp_path / "server.log")
+    with pytest.raises(UserError, match=r"ended with status 1 before it was ready.*\n.*no such model"), server:
+        pass
+
+
+def test_the_locustfile_runs_by_itself(tmp_path: Path, texts_file: Path) -> None:
+    rows = tmp_path / "rows.parquet"
+    command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary"]
+    command += ["--rate", "100", "--duration", "1", "--texts", str(texts_file), "--rows", str(rows)]
+    with known_server(tmp_path, "--service-s", "0.001") as target:
+        done = subprocess.run([*command, "-H", target.url], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert read_rows(rows).ok.sum() == 100
+    assert "/v2/models/model/infer" in done.stdout + done.stderr
+
+
+def test_the_locustfile_without_a_server_ends_with_status_3(texts_file: Path) -> None:
+    command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--texts", str(texts_file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 3
+    assert "help: give -H URL" in done.stderr
