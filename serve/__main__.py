@@ -51,6 +51,9 @@ def serve(  # noqa: PLR0917 - typer reads the options off the parameters
     shutdown_delay_s: Annotated[
         float, typer.Option(help="seconds between readiness off and the port's closing")
     ] = DEFAULTS.shutdown_delay_s,
+    stuck_s: Annotated[
+        float, typer.Option(help="a batch that runs for longer ends its worker; a new one is started")
+    ] = DEFAULTS.stuck_s,
     api_keys: Annotated[
         Path | None, typer.Option(help="file with API keys, one a line (or set BREAKEVEN_API_KEYS)")
     ] = None,
@@ -79,6 +82,7 @@ def serve(  # noqa: PLR0917 - typer reads the options off the parameters
         repository=repository,
         keep_alive_s=keep_alive_s,
         drain_s=drain_s,
+        stuck_s=stuck_s,
         shutdown_delay_s=shutdown_delay_s,
         api_keys_file=api_keys,
         tls_certificate=tls_certificate,

@@ -95,11 +95,11 @@ class Front:
             read_wishes(ask, headers)
             job = model.submit(ask, arrived_s=arrived_s)
             scope["state"]["job"] = job  # Connection.connection_lost looks for it
-            model.tally.in_flight.inc()
+            model.in_flight += 1
             try:
                 await job.future
             finally:
-                model.tally.in_flight.dec()
+                model.in_flight -= 1
             encoding_s = time.monotonic()
             reply = codec.encode(ask, job, model.card)
             job.spent.serialise_s = time.monotonic() - encoding_s

@@ -51,6 +51,9 @@ class Model:
         slo_s: deadline of an ask that names none.
         tally: counts.
         loop: the event loop on which it is asked.
+
+    Attributes:
+        in_flight: requests that were admitted and are not answered.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Model:
         self.card = card
         self.lane = lane
         self.tally = tally
+        self.in_flight = 0
         self._backlog = backlog
         self._estimate = estimate
         self._vocab_size = vocab_size
@@ -110,6 +114,7 @@ class Model:
     def note_levels(self) -> None:
         """Bring the gauges up to date."""
         self.tally.waiting_tokens.set(self._backlog.tokens)
+        self.tally.in_flight.set(self.in_flight)
         self.tally.drift.set(self._backlog.curve.drift)
 
     def is_dead(self) -> bool:

@@ -1,7 +1,7 @@
 """Small bundles with known answers, and real server processes for tests.
 
 The graph's logits are the mean of its tokens' rows of a table, in both layouts, so a test can do the arithmetic. Words
-with a cost keep it busy: ``slow`` for some milliseconds, ``stuck`` for good; ``broken`` makes NaN.
+with a cost keep it busy: ``slowword`` for some milliseconds, ``stuckword`` for good; ``brokenword`` makes NaN.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from testbed.tokenization import TextTokenizer
 ROOT = Path(__file__).parent.parent
 LABELS = ("animal", "city", "number")
 WORDS = "cat dog horse whale paris tokyo lima oslo seven eleven forty dozen what is the name of a big old one".split()
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "slow", "stuck", "broken")
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "slowword", "stuckword", "brokenword")
 MAX_LENGTH = 32
 SLOW_TRIPS, ENDLESS_TRIPS = 3_000, 2**40
 START_S = 60.0
@@ -115,7 +115,7 @@ def write_bundle(
 def weights(seed: int) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Return the table of token rows: [vocabulary, labels]."""
     table = np.random.default_rng(seed).normal(size=(len(SPECIAL) + len(WORDS), len(LABELS))).astype(np.float32)
-    table[SPECIAL.index("broken")] = np.nan
+    table[SPECIAL.index("brokenword")] = np.nan
     return table
 
 
@@ -133,7 +133,7 @@ def write_tokenizer(path: Path) -> None:
 def graph(table: np.ndarray[Any, np.dtype[np.float32]], *, packed: bool) -> onnx.ModelProto:
     """Return the model in one layout; the cost table's largest entry among the tokens is how often its loop turns."""
     trips = np.zeros(len(table), dtype=np.int64)
-    trips[SPECIAL.index("slow")], trips[SPECIAL.index("stuck")] = SLOW_TRIPS, ENDLESS_TRIPS
+    trips[SPECIAL.index("slowword")], trips[SPECIAL.index("stuckword")] = SLOW_TRIPS, ENDLESS_TRIPS
     constants = {
         "table": table,
         "trips": trips,

@@ -201,9 +201,9 @@ def test_one_broken_text_fails_alone(server: Running) -> None:
     async def ask() -> list[httpx.Response]:
         async with httpx.AsyncClient(base_url=server.url) as client:
             # While the slow one runs the others wait, and then share a batch.
-            slow = asyncio.create_task(client.post("/predict", json={"inputs": "slow"}))
+            slow = asyncio.create_task(client.post("/predict", json={"inputs": "slowword"}))
             await asyncio.sleep(0.02)
-            texts = ["cat", "broken dog", "paris"]
+            texts = ["cat", "brokenword dog", "paris"]
             return [
                 *await asyncio.gather(*(client.post("/predict", json={"inputs": text}) for text in texts)),
                 await slow,

@@ -52,7 +52,7 @@ def test_a_running_batch_is_finished_after_sigterm(bundle: Path) -> None:
         answers: list[httpx.Response] = []
         asking = threading.Thread(
             target=lambda: answers.append(
-                httpx.post(f"{server.url}/predict", json={"inputs": ["slow"] * 8}, timeout=30)
+                httpx.post(f"{server.url}/predict", json={"inputs": ["slowword"] * 8}, timeout=30)
             )
         )
         asking.start()

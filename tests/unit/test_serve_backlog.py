@@ -1,0 +1,175 @@
+"""Admission, order and deadlines of the queue, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from serve.backlog import Backlog
+from serve.curve import BatchCurve, Sample
+from serve.errors import DeadlineAtRisk, QueueFull, ServeError, TooLarge, Unavailable
+from serve.jobs import Job
+from serve.policies import InOrder
+
+MS = 1e-3
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    made = asyncio.new_event_loop()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def job(loop: asyncio.AbstractEventLoop) -> Callable[..., Job]:
+    def make(*weights: int, within_s: float = 10.0, urgent: bool = False) -> Job:
+        now_s = time.monotonic()
+        return Job(
+            texts=["x"] * len(weights),
+            ids=None,
+            weights=weights,
+            num_labels=2,
+            arrived_s=now_s,
+            deadline_s=now_s + within_s,
+            urgent=urgent,
+            future=loop.create_future(),
+        )
+
+    return make
+
+
+def backlog(
+    *, budget: int = 64, max_texts: int = 8, delay_s: float = 0.0, queue: int = 1000, expired: list[Job] | None = None
+) -> Backlog:
+    """A queue whose batches take 1 ms and 0.1 ms a token."""
+    curve = BatchCurve([Sample(tokens=n, texts=1, seconds=1 * MS + n * 0.1 * MS) for n in (10, 100, 1000)])
+
+    def note(job: Job, error: ServeError) -> None:
+        job.fail(error)
+        if expired is not None:
+            expired.append(job)
+
+    return Backlog(
+        policy=InOrder(packed=True, max_texts=max_texts, max_tokens=budget, delay_s=delay_s),
+        curve=curve,
+        max_tokens=queue,
+        on_expired=note,
+    )
+
+
+def test_a_batch_is_filled_in_order_up_to_the_budget(job: Callable[..., Job]) -> None:
+    queue, jobs = backlog(), [job(30), job(30), job(30)]
+    for one in jobs:
+        queue.put(one)
+    assert [row.job for row in queue.take()] == jobs[:2]
+    assert (queue.rows, queue.tokens) == (1, 30)
+    assert [row.job for row in queue.take()] == jobs[2:]
+
+
+def test_rows_of_one_request_may_fall_into_several_batches(job: Callable[..., Job]) -> None:
+    queue, one = backlog(max_texts=2), job(1, 1, 1)
+    queue.put(one)
+    assert [row.index for row in queue.take()] == [0, 1]
+    assert [row.index for row in queue.take()] == [2]
+
+
+def test_a_request_heavier_than_the_queue_is_refused_for_good(job: Callable[..., Job]) -> None:
+    with pytest.raises(TooLarge, match="1001 tokens"):
+        backlog().put(job(1001))
+
+
+def test_a_full_queue_says_when_to_come_back(job: Callable[..., Job]) -> None:
+    queue = backlog()
+    queue.put(job(990))
+    with pytest.raises(QueueFull) as refused:
+        queue.put(job(20))
+    assert refused.value.retry_after_s == 1
+    assert queue.rows == 1
+
+
+def test_what_cannot_be_in_time_is_refused_at_once(job: Callable[..., Job]) -> None:
+    queue = backlog()
+    for _ in range(9):
+        queue.put(job(100))
+    # 900 tokens wait: 0.09 s and the batches' fixed part; 0.05 s are not enough for one more, 1 s is.
+    with pytest.raises(DeadlineAtRisk):
+        queue.put(job(10, within_s=0.05))
+    queue.put(job(10, within_s=1.0))
+
+
+def test_a_departed_clients_rows_never_reach_a_batch(job: Callable[..., Job]) -> None:
+    queue, first, gone, last = backlog(), job(1), job(1), job(1)
+    for one in (first, gone, last):
+        queue.put(one)
+    gone.leave()
+    assert [row.job for row in queue.take()] == [first, last]
+    assert (queue.rows, queue.tokens) == (0, 0)
+
+
+def test_what_waited_too_long_is_told_so_instead_of_being_run(job: Callable[..., Job]) -> None:
+    expired: list[Job] = []
+    queue, late = backlog(expired=expired), job(1, within_s=0.02)
+    queue.put(late)
+    patient = job(1)
+    queue.put(patient)
+    time.sleep(0.03)
+    assert [row.job for row in queue.take()] == [patient]
+    assert expired == [late]
+    assert isinstance(late.future.exception(), DeadlineAtRisk)
+
+
+def test_urgent_rows_go_first_and_leave_a_quarter_to_the_others(job: Callable[..., Job]) -> None:
+    queue = backlog(budget=1000, max_texts=8)
+    for urgent in (False, True):
+        for _ in range(20):
+            queue.put(job(1, urgent=urgent))
+    assert [row.job.urgent for row in queue.take()] == [True] * 6 + [False] * 2
+
+
+def test_a_closed_queue_serves_what_waits_and_then_ends(job: Callable[..., Job]) -> None:
+    queue, waiting = backlog(), job(1)
+    queue.put(waiting)
+    queue.close("draining")
+    with pytest.raises(Unavailable) as refused:
+        queue.put(job(1))
+    assert refused.value.reason == "draining"
+    assert [row.job for row in queue.take()] == [waiting]
+    assert queue.take() == []
+
+
+def test_a_lone_request_is_not_kept_waiting(job: Callable[..., Job]) -> None:
+    queue = backlog()
+    taken: list[float] = []
+    taking = threading.Thread(target=lambda: queue.take() and taken.append(time.monotonic()))
+    taking.start()
+    begin_s = time.monotonic()
+    queue.put(job(1))
+    taking.join(5)
+    assert taken[0] - begin_s < 0.05
+
+
+def test_the_fixed_policy_waits_for_company_only_so_long(job: Callable[..., Job]) -> None:
+    queue = backlog(max_texts=2, delay_s=0.05)
+    begin_s = time.monotonic()
+    queue.put(job(1))
+    assert len(queue.take()) == 1
+    assert time.monotonic() - begin_s >= 0.05
+    begin_s = time.monotonic()
+    queue.put(job(1))
+    queue.put(job(1))
+    assert len(queue.take()) == 2
+    assert time.monotonic() - begin_s < 0.05
+
+
+def test_drift_makes_admission_follow_the_speed_that_is_seen(job: Callable[..., Job]) -> None:
+    queue = backlog()
+    queue.put(job(100, within_s=0.03))
+    for _ in range(200):
+        queue.curve.observe(100, 10 * queue.curve.fixed_s + 1000 * queue.curve.per_token_s)
+    with pytest.raises(DeadlineAtRisk):
+        queue.put(job(100, within_s=0.03))
