@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
+from loadtests.checks import OWN_RULES, Claim
 from loadtests.measure import Bench, Measured
+from loadtests.plan import Plan
 from loadtests.server import Target
 from testbed.latency import min_queries
 from testbed.records import Capacity, Interval, LoadTestRun, Probe, save
@@ -88,14 +90,14 @@ def probe_at(bench: Bench, target: Target, qps: float) -> Probe:
     duration_s = min(max(config.probe_s, PROBE_QUERIES / qps), PROBE_STRETCH * config.probe_s)
     allowed = int((1 - config.slo_percentile / 100) * qps * duration_s)
     plan = bench.plan(target, scenario="Server", duration_s=duration_s, rate_qps=qps, stop_after_late=allowed)
-    measured = bench.measure(target, plan, claim="nothing")
+    measured = _second_chance(bench, target, plan, claim="nothing")
     return Probe(
         target_qps=qps,
         valid=measured.valid,
         meets_slo=measured.figures.meets_slo,
         p99_s=measured.figures.p99_s,
         error_rate=measured.figures.error_rate,
-        failed_checks=tuple(check.name for check in measured.checks if not check.passed),
+        failed_checks=measured.failed,
     )
 
 
@@ -194,11 +196,17 @@ def _confirm_once(bench: Bench, target: Target, qps: float) -> Measured:
         stop_after_late=allowed,
         seed=config.seed + 1,  # a load is not confirmed by the arrivals that chose it
     )
-    return bench.measure(target, plan, claim="slo")
+    return _second_chance(bench, target, plan, claim="slo")
+
+
+def _second_chance(bench: Bench, target: Target, plan: Plan, *, claim: Claim) -> Measured:
+    """Measure; once more where it was the generator's machine that spoiled the run."""
+    measured = bench.measure(target, plan, claim=claim)
+    return bench.measure(target, plan, claim=claim) if OWN_RULES & set(measured.failed) else measured
 
 
 def _why(measured: Measured) -> str:
-    failed = [check.name for check in measured.checks if not check.passed]
+    failed = list(measured.failed)
     if not measured.figures.meets_slo:
         failed.insert(0, f"{measured.figures.num_late} of {measured.figures.num_sent} late")
     return ", ".join(failed)

@@ -16,6 +16,7 @@ from testbed.records import Check, Proof
 
 RATE_TOLERANCE = 0.01
 LAG_SHARE_OF_SLO = 0.2
+MAX_LATE_BY_LAG = 0.001
 MAX_GENERATOR_CPU = 0.8
 MAX_SHARE_OF_CEILING = 0.8
 LITTLE_TOLERANCE = 0.05
@@ -25,6 +26,9 @@ CLOCK_GRAIN_S = 1e-3
 # Errors that the generator's own machine makes: they say nothing about the server.
 OWN_FAULTS = frozenset(f"connection:{name}" for name in ("EMFILE", "ENFILE", "EADDRNOTAVAIL", "ENOBUFS", "ENOMEM"))
 
+
+# The rules that the generator and its machine break, not the server: such a run is worth another try.
+OWN_RULES = frozenset({"own_faults", "generator_cpu", "send_rate", "send_lag", "late_by_lag"})
 
 Claim = Literal["slo", "percentile", "nothing"]
 
@@ -59,7 +63,7 @@ def judge(evidence: Evidence) -> tuple[Check, ...]:
     checks = [_own_faults(evidence), _generator_cpu(evidence), _little_law(evidence)]
     checks += _ceiling(evidence)
     if evidence.plan.scenario == "Server":
-        checks += [_send_rate(evidence), _send_lag(evidence)]
+        checks += [_send_rate(evidence), _send_lag(evidence), _late_by_lag(evidence)]
     if evidence.claim != "nothing":
         checks.append(_enough_queries(evidence))
     checks += _server_counted(evidence)
@@ -95,6 +99,18 @@ def _send_lag(evidence: Evidence) -> Check:
         measured=measured,
         bound=f"p99 of sent minus scheduled time ≤ {bound_s:g} s",
         advice="queries left late: give the generator a core of its own, or stop what else runs on this machine",
+    )
+
+
+def _late_by_lag(evidence: Evidence) -> Check:
+    figures = evidence.figures
+    measured = figures.num_late_by_lag / figures.num_sent if figures.num_sent else None
+    return Check(
+        name="late_by_lag",
+        passed=measured is not None and measured <= MAX_LATE_BY_LAG,
+        measured=measured,
+        bound=f"queries that only the generator made late ≤ {MAX_LATE_BY_LAG:.1%}",
+        advice="the generator's machine paused: run again, or stop what else runs on it",
     )
 
 

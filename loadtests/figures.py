@@ -31,6 +31,7 @@ class Figures:
         errors: kind to count.
         error_rate: of the queries sent.
         timings: the server's own mean seconds by part, of right answers.
+        num_late_by_lag: late queries that would have been in time, had they been sent on time.
         meets_slo: the share within the SLO and the errors are in bounds.
     """
 
@@ -47,6 +48,7 @@ class Figures:
     errors: dict[str, int]
     error_rate: float
     timings: dict[str, float]
+    num_late_by_lag: int
     meets_slo: bool
 
     @property
@@ -76,6 +78,7 @@ def figures(rows: Rows, plan: Plan, outcome: Outcome, *, slo_percentile: float, 
         errors=dict(Counter(error for error in rows.errors if error is not None)),
         error_rate=error_rate,
         timings=mean_timings(rows),
+        num_late_by_lag=int((rows.ok & (latency_s > plan.slo_s) & (latency_s - rows.lag_s <= plan.slo_s)).sum()),
         meets_slo=bool(num_sent)
         and not outcome.stopped_early
         and num_in_time >= slo_percentile / 100 * num_sent

@@ -37,9 +37,14 @@ class Measured:
     proof: Proof | None
 
     @property
+    def failed(self) -> tuple[str, ...]:
+        """The names of the checks that did not pass."""
+        return tuple(check.name for check in self.checks if not check.passed)
+
+    @property
     def valid(self) -> bool:
         """Every check passed."""
-        return all(check.passed for check in self.checks)
+        return not self.failed
 
 
 @dataclass

@@ -53,7 +53,7 @@ class Plan(BaseModel):
         texts_file: where the queries' texts come from.
         scenario: MLPerf's word; Server is the open loop, the others are closed.
         arrivals: of the open loop.
-        rate_qps: offered load of the open loop.
+        rate_qps: offered load of the open loop; of a closed one, the pace that all users keep together while they can.
         duration_s: of the arrivals; a closed loop issues no query after it.
         users: of a closed loop: how many queries are in flight.
         texts_per_query: texts that one query carries (MultiStream: 8).

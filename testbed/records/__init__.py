@@ -24,6 +24,7 @@ from testbed.records.bundle import (
 )
 from testbed.records.dataset import DatasetRecord, SplitSummary
 from testbed.records.files import RecordError, file_sha256, load, load_as, save, write_atomically
+from testbed.records.judges import JudgeReport, JudgeRow
 from testbed.records.load import (
     Capacity,
     Check,
@@ -35,11 +36,14 @@ from testbed.records.load import (
     Scenario,
     ServerUsage,
 )
+from testbed.records.sweeps import BatchingSweep, BatchTime, OverloadPoint, OverloadReport, SweepPoint
 from testbed.records.training import Epoch, MemoryLedger, ModelShape, StepSplit, TrainingRun
 
 __all__ = [
     "SCHEMA_VERSION",
     "Accuracy",
+    "BatchTime",
+    "BatchingSweep",
     "BundleManifest",
     "Capacity",
     "Check",
@@ -51,11 +55,15 @@ __all__ = [
     "Gpu",
     "Interval",
     "InvarianceCheck",
+    "JudgeReport",
+    "JudgeRow",
     "LatencySummary",
     "LoadTestRun",
     "Machine",
     "MemoryLedger",
     "ModelShape",
+    "OverloadPoint",
+    "OverloadReport",
     "Precision",
     "Probe",
     "Proof",
@@ -69,6 +77,7 @@ __all__ = [
     "Speed",
     "SplitSummary",
     "StepSplit",
+    "SweepPoint",
     "TrainingRun",
     "Usage",
     "Variant",

@@ -16,11 +16,24 @@ from testbed.records.base import SCHEMA_VERSION, Record
 from testbed.records.bundle import BundleManifest
 from testbed.records.cost import CostReport
 from testbed.records.dataset import DatasetRecord
+from testbed.records.fleet import FleetPlan
+from testbed.records.judges import JudgeReport
 from testbed.records.load import Capacity, LoadTestRun
+from testbed.records.sweeps import BatchingSweep, OverloadReport
 from testbed.records.training import TrainingRun
 
 AnyRecord = Annotated[
-    BundleManifest | Capacity | CostReport | DatasetRecord | LoadTestRun | TrainingRun, Field(discriminator="kind")
+    BatchingSweep
+    | BundleManifest
+    | Capacity
+    | CostReport
+    | DatasetRecord
+    | FleetPlan
+    | JudgeReport
+    | LoadTestRun
+    | OverloadReport
+    | TrainingRun,
+    Field(discriminator="kind"),
 ]
 ADAPTER: TypeAdapter[Record] = TypeAdapter(AnyRecord)
 R = TypeVar("R", bound=Record)

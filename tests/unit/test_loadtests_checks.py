@@ -68,7 +68,7 @@ def failed(evidence: Evidence) -> set[str]:
 def test_a_clean_run_passes_every_check(tmp_path: Path) -> None:
     evidence = evidence_of(tmp_path)
     assert failed(evidence) == set()
-    assert len(judge(evidence)) == 10
+    assert len(judge(evidence)) == 11
     assert all(check.advice and check.bound for check in judge(evidence))
 
 
@@ -96,6 +96,7 @@ def test_too_few_queries_for_the_number_of_late_ones(tmp_path: Path) -> None:
 
 def test_queries_that_leave_late(tmp_path: Path) -> None:
     assert failed(evidence_of(tmp_path, lag_s=0.02)) == {"send_lag"}
+    assert failed(evidence_of(tmp_path, lag_s=0.045)) == {"send_lag", "late_by_lag"}
 
 
 @pytest.mark.parametrize(
