@@ -9,6 +9,7 @@ from testbed.records import Check, Variant, file_sha256
 from testbed.records.cost import CostReport, Finding
 
 FLIP_LIMIT = 0.0
+WITHIN = 0.15
 
 
 def audit(report: CostReport, evidence: Evidence) -> tuple[Finding, ...]:
@@ -23,6 +24,7 @@ def audit(report: CostReport, evidence: Evidence) -> tuple[Finding, ...]:
         _prices(report),
         _bundle(evidence),
         _commits(evidence),
+        *_queueing(report),
     ]
     rank = {"fault": 0, "note": 1, "ok": 2}
     return tuple(sorted(found, key=lambda finding: rank[finding.status]))
@@ -144,3 +146,16 @@ def _commits(evidence: Evidence) -> Finding:
     if len(commits) == 1 and not dirty:
         return Finding(status="ok", subject="commit", text=f"all records were made at {shown}")
     return Finding(status="note", subject="commit", text=f"records of several or changed commits: {shown}")
+
+
+def _queueing(report: CostReport) -> list[Finding]:
+    """Hold the measured latencies against a simulation that knows only batch times: do they explain each other?"""
+    checks = [check for check in report.simulation if (check.share_of_capacity or 0.0) <= 1]
+    if not checks:
+        return []
+    worst = max(abs(error) for check in checks for error in (check.p50_error, check.p99_error))
+    text = (
+        f"up to the capacity, p50 and p99 simulated from each run's batch times are within {worst:.0%} of the measured "
+        f"ones, over {len(checks)} runs"
+    )
+    return [Finding(status="ok" if worst <= WITHIN else "note", subject="queueing", text=text)]

@@ -14,6 +14,7 @@ from report.charts.latency import latency_against_load
 from report.charts.memory import memory_ledger
 from report.charts.overload import goodput_in_overload
 from report.charts.roofline import roofline
+from report.charts.simulation import simulated_against_measured
 from report.charts.tradeoff import accuracy_against_cost
 from report.charts.training import step_split
 from report.config import ReportConfig
@@ -21,6 +22,7 @@ from report.crossings import break_evens, paybacks
 from report.curves import measured_curves
 from report.decision import decide
 from report.evidence import Evidence, gather
+from report.fleet.validation import check_simulation
 from report.markdown import render_markdown
 from report.page.render import render_page
 from report.prices import load_prices
@@ -31,6 +33,7 @@ from report.words import headline
 from testbed.machine import provenance
 from testbed.records import file_sha256, save, write_atomically
 from testbed.records.cost import CostReport, ServingCost, Step
+from testbed.records.fleet import SimulationCheck
 
 
 def build_report(config: ReportConfig, *, run: Path) -> CostReport:
@@ -85,6 +88,11 @@ def assess(config: ReportConfig, evidence: Evidence) -> CostReport:
         decision=decision,
         ablation=_ablations(rows, config, evidence),
     )
+    simulation: tuple[SimulationCheck, ...] = ()
+    if decision.variant and decision.profile:
+        deadline_s = config.fleet.deadline_s
+        simulation = check_simulation(decision.variant, decision.profile, evidence, deadline_s=deadline_s)
+    report = report.model_copy(update={"simulation": simulation})
     return report.model_copy(update={"audit": audit(report, evidence)})
 
 
@@ -102,6 +110,7 @@ def draw(report: CostReport, evidence: Evidence) -> list[Figure]:
         step_split(evidence),
         memory_ledger(evidence),
         roofline(report, evidence, names),
+        simulated_against_measured(report),
     ]
     return [figure for figure in figures if figure is not None]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -29,6 +29,24 @@ class Traffic(Frozen):
         return self
 
 
+class FleetConfig(Frozen):
+    """How a fleet is planned and simulated.
+
+    Attributes:
+        start_s: seconds that a new replica takes until it is ready, noticing that it is needed counted.
+        deadline_s: a query whose answer is predicted to be later is refused; the server's own default on a cpu.
+        routing: how the balancer picks a replica.
+        num_slots: slices of the traffic curve.
+        queries_a_slot: simulated in each slice, and in each step of the search for a capacity.
+    """
+
+    start_s: float = Field(default=60, ge=0)
+    deadline_s: float = Field(default=1.0, gt=0)
+    routing: Literal["random", "two choices"] = "two choices"
+    num_slots: int = Field(default=48, ge=1, le=1000)
+    queries_a_slot: int = Field(default=10_000, ge=1000, le=1_000_000)
+
+
 class ReportConfig(Frozen):
     """How the records are turned into a verdict.
 
@@ -46,6 +64,7 @@ class ReportConfig(Frozen):
         budget_usd_per_month: a choice that serves for more is refused.
         trials_share: extra training spent on finding the settings, as a share of the final runs' cost, such as 0.5
             (arXiv 2503.05804); 0 counts the final runs alone.
+        fleet: for `breakeven plan`.
     """
 
     prices: Path | None = None
@@ -60,3 +79,4 @@ class ReportConfig(Frozen):
     horizon_days: float = Field(default=365, gt=0)
     budget_usd_per_month: float | None = Field(default=None, gt=0)
     trials_share: float = Field(default=0, ge=0)
+    fleet: FleetConfig = FleetConfig()

@@ -74,7 +74,7 @@ def power_w(idle_w: float, busy_w: float, busy_share: float) -> float:
 
 
 def idle_aware_j_per_query(
-    idle_w: float, loaded_w: float, loaded_qps: float, num_replicas: int, mean_qps: float
+    idle_w: float, loaded_w: float, loaded_qps: float, num_replicas: float, mean_qps: float
 ) -> float:
     """Return joules a query with the idle time paid for.
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from testbed.metrics import accuracy, bootstrap_mean
 from testbed.records import (
     BundleManifest,
@@ -252,6 +256,39 @@ def capacity(name: str, profile: str, repeats: tuple[float, ...], **changes: Any
         "confirmation": (f"{name}.{profile}.confirm.json",),
     }
     return Capacity(**shared(), **{**fields, **changes})
+
+
+def write_rows(path: Path, qps: float, *, fixed_s: float, per_token_s: float, num: int = 1500) -> None:
+    """Write the raw rows of a first-come-first-served batching server whose batch time is exactly linear in tokens."""
+    draw = np.random.default_rng(int(qps * 100))
+    arrivals, lengths = np.cumsum(draw.exponential(1 / qps, num)).tolist(), manifest().lengths
+    texts = draw.integers(0, len(lengths), num).tolist()
+    free_s, rows, head = 0.0, [], 0
+    while head < num:
+        begin_s = max(free_s, arrivals[head])
+        members = [head]
+        while (last := members[-1] + 1) < num and arrivals[last] <= begin_s and len(members) < 8:
+            members.append(last)
+        lane_s = fixed_s + per_token_s * sum(lengths[texts[i]] for i in members)
+        free_s, head = begin_s + lane_s, members[-1] + 1
+        timing = "queue;dur={:.6f}, tokenize;dur=0, batch;dur=0, compute;dur={:.6f}"
+        rows += [
+            (
+                i,
+                texts[i],
+                arrivals[i],
+                arrivals[i],
+                free_s + 4e-4,
+                None,
+                timing.format((begin_s - arrivals[i]) * 1e3, lane_s * 1e3),
+            )
+            for i in members
+        ]
+    names = ["query", "text", "scheduled_s", "sent_s", "done_s", "error", "server_timing"]
+    columns: dict[str, Any] = dict(zip(names, zip(*rows, strict=True), strict=True))
+    columns["error"] = pa.array(columns["error"], type=pa.string())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
 
 
 def p99_s(share: float) -> float:

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from testbed.records.base import Accuracy, Frozen, Interval, Record
+from testbed.records.fleet import SimulationCheck
 from testbed.records.load import Proof
 
 
@@ -292,6 +293,7 @@ class CostReport(Record):
         decision: None where the loads gave nothing to choose from.
         ablation: profile to its steps.
         audit: the report's own check of what it rests on.
+        simulation: queueing by the measured batch times against the real load tests of the chosen row.
     """
 
     kind: Literal["CostReport"] = "CostReport"
@@ -307,3 +309,4 @@ class CostReport(Record):
     decision: Decision | None = None
     ablation: dict[str, tuple[Step, ...]] = Field(default_factory=dict)
     audit: tuple[Finding, ...] = ()
+    simulation: tuple[SimulationCheck, ...] = ()

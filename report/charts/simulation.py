@@ -1,0 +1,71 @@
+"""The simulation against the load tests: predicted p50 and p99 over measured ones."""
+
+from __future__ import annotations
+
+import altair as alt
+
+from report.charts.figure import Figure, table, tip
+from testbed.records.cost import CostReport
+from testbed.records.fleet import SimulationCheck
+
+WITHIN = 0.15
+
+
+def simulated_against_measured(report: CostReport) -> Figure | None:
+    """Return measured and simulated latencies over load; None where nothing could be simulated."""
+    checks = report.simulation
+    if not checks:
+        return None
+    values = [value for check in checks for value in _values(check)]
+    x = alt.X("load:Q", axis=alt.Axis(title="offered load, queries/s", format="~r"))
+    y = alt.Y("ms:Q", scale=alt.Scale(type="log"), axis=alt.Axis(title="latency, ms", format="~r", tickCount=5))
+    shade = alt.Color(
+        "percentile:N",
+        scale=alt.Scale(domain=["p50", "p99"], range=["#0077BB", "#EE7733"]),
+        legend=alt.Legend(title=None, orient="top"),
+    )
+    base = alt.Chart(table(values))
+    tips = [tip("percentile"), tip("how"), tip("load", "queries/s", ".4r"), tip("ms", number=".3r")]
+    lines = base.transform_filter("datum.how == 'simulated'").mark_line(strokeWidth=2).encode(x, y, shade)
+    shape = alt.Shape(
+        "how:N",
+        scale=alt.Scale(domain=["measured", "simulated", "predicted"], range=["circle", "diamond", "triangle"]),
+        legend=alt.Legend(title=None, orient="top"),
+    )
+    dots = base.mark_point(size=80, strokeWidth=2, opacity=1).encode(x, y, shade, shape=shape, tooltip=tips)
+    caption = sentence(checks)
+    return Figure(
+        name="simulation",
+        title="Can the latencies be predicted from batch times alone?",
+        caption=caption,
+        alt_text=f"Measured and simulated latency over load. {caption}",
+        chart=lines + dots,
+    )
+
+
+def sentence(checks: tuple[SimulationCheck, ...]) -> str:
+    """Return how close the simulation came, in words."""
+    inside = [check for check in checks if abs(check.p50_error) <= WITHIN and abs(check.p99_error) <= WITHIN]
+    worst = max(checks, key=lambda check: abs(check.p99_error))
+    drift = max(checks, key=lambda check: abs(check.predicted_p50_error))
+    return (
+        f"Each load test simulated with its own arrivals, texts and batch times: p50 and p99 are within {WITHIN:.0%} "
+        f"for {len(inside)} of {len(checks)} runs; the worst p99 is off by {worst.p99_error:+.0%}, at "
+        f"{worst.target_qps:.3g} queries/s. With the batch times of all the other tests instead, which also shows how "
+        f"steady the machine was, p50 is off by up to {drift.predicted_p50_error:+.0%}."
+    )
+
+
+def _values(check: SimulationCheck) -> list[dict[str, object]]:
+    figures = {
+        ("p50", "measured"): check.measured_p50_s,
+        ("p99", "measured"): check.measured_p99_s,
+        ("p50", "simulated"): check.simulated_p50_s,
+        ("p99", "simulated"): check.simulated_p99_s,
+        ("p50", "predicted"): check.predicted_p50_s,
+        ("p99", "predicted"): check.predicted_p99_s,
+    }
+    return [
+        {"load": check.target_qps, "percentile": percentile, "how": how, "ms": seconds * 1000}
+        for (percentile, how), seconds in figures.items()
+    ]
