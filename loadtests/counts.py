@@ -9,6 +9,7 @@ from loadtests.scrape import Counters
 REQUESTS = "breakeven_requests_total"
 BATCHES = "breakeven_batch_texts_count"
 BATCHED_TEXTS = "breakeven_batch_texts_sum"
+COMPUTE_SECONDS = "breakeven_compute_seconds_total"
 COMPUTED_TOKENS = "breakeven_computed_tokens_total"
 
 
@@ -20,6 +21,9 @@ class ServerCounts:
     ok: float | None = None
     mean_batch_texts: float | None = None
     padding_ratio: float | None = None
+    batches: float | None = None
+    computed_tokens: float | None = None
+    compute_s: float | None = None
 
 
 def counts_between(before: Counters | None, after: Counters | None) -> ServerCounts:
@@ -33,4 +37,7 @@ def counts_between(before: Counters | None, after: Counters | None) -> ServerCou
         ok=after.since(before, REQUESTS, status="200"),
         mean_batch_texts=texts / batches if batches and texts else None,
         padding_ratio=padding / computed if computed and padding is not None else None,
+        batches=batches,
+        computed_tokens=computed,
+        compute_s=after.since(before, COMPUTE_SECONDS),
     )

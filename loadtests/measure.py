@@ -34,6 +34,7 @@ class Measured:
     figures: Figures
     checks: tuple[Check, ...]
     server: ServerUsage | None
+    counts: ServerCounts
     proof: Proof | None
 
     @property
@@ -112,7 +113,7 @@ class Bench:
             target=target,
             proof=proof,
         )
-        return Measured(plan, outcome, found, judge(evidence), _server(target, loaded, counts), proof)
+        return Measured(plan, outcome, found, judge(evidence), _server(target, loaded, counts), counts, proof)
 
     def provenance(self) -> Provenance:
         """Return the fields that all records of this bench share."""

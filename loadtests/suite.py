@@ -59,20 +59,25 @@ def run_suite(config: LoadTestConfig, *, bundle: Path, profiles: Sequence[str], 
         msg = f"loadtests.variants: no {unknown[0]!r} in {bundle}; help: one of {', '.join(known)}"
         raise UserError(msg)
     subjects = [Subject(variant, profile) for profile in profiles for variant in config.variants or known]
-    texts_file = _texts_file(config, bundle)
-    parents = {"bundle": file_sha256(bundle / MANIFEST), "texts": file_sha256(texts_file)}
+    with whole_folder(folder) as whole, bundle_bench(config, opened, whole, logs=folder.with_name("logs")) as bench:
+        return [*_capacities(bench, opened, subjects), *_curves(bench, opened, subjects)]
+
+
+@contextmanager
+def bundle_bench(config: LoadTestConfig, bundle: Bundle, folder: Path, *, logs: Path) -> Iterator[Bench]:
+    """Start a generator whose ceiling is known, for the servers of a bundle.
+
+    Raises:
+        UserError: no texts.
+    """
+    texts_file = _texts_file(config, bundle.folder)
+    parents = {"bundle": file_sha256(bundle.folder / MANIFEST), "texts": file_sha256(texts_file)}
     cores = share_out(os.sched_getaffinity(0), profile="cpu")
-    logs = folder.with_name("logs")
-    with (
-        whole_folder(folder) as whole,
-        GeneratorProcess(cores=cores.generator, log=logs / "generator.log") as generator,
-    ):
-        bench = Bench(generator, config, texts_file, whole, logs, parents)
-        records: list[Record] = [measure_ceiling(bench, cores=cores.server)]
+    with GeneratorProcess(cores=cores.generator, log=logs / "generator.log") as generator:
+        bench = Bench(generator, config, texts_file, folder, logs, parents)
+        measure_ceiling(bench, cores=cores.server)
         say(f"load tests: the generator's own ceiling is {bench.ceiling_qps:.0f} queries/s")
-        records += _capacities(bench, opened, subjects)
-        records += _curves(bench, opened, subjects)
-    return records
+        yield bench
 
 
 def _capacities(bench: Bench, bundle: Bundle, subjects: Sequence[Subject]) -> Iterator[Record]:
