@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pipeline.experiment import load_experiment, load_resolved
+from pipeline.experiment import load_experiment
 from pipeline.stages import Run, run_stages, stages_until
-from pipeline.summary import print_summary
 
 ExperimentFile = Annotated[Path, typer.Argument(help="experiment file, such as experiments/trec.yaml")]
 RunsFolder = Annotated[Path, typer.Option(help="folder that holds one folder a run")]
@@ -33,12 +32,3 @@ def run_one(experiment: Path, stage: str, *, runs: Path, force: bool) -> Run:
 def quantize(experiment: ExperimentFile, runs: RunsFolder = Path("runs"), force: Force = False) -> None:
     """Export both models, make the variants, verify each, and write the bundle."""
     run_one(experiment, "quantize", runs=runs, force=force)
-
-
-@app.command()
-def report(run: Annotated[Path, typer.Argument(help="a run's folder, such as runs/trec")]) -> None:
-    """Write the verdict of a run: report/index.html, report.md and report.json."""
-    from report.build import build_report
-
-    build_report(load_resolved(run).report, run=run)
-    print_summary(run)

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from testbed.records import load_as
 from testbed.records.cost import CostReport
+from testbed.records.fleet import FleetPlan
 
 MISSING = "–"
 
@@ -22,6 +23,36 @@ def print_summary(run: Path) -> None:
     console.print(_table(report))
     console.print(f"[bold]{report.headline}[/bold]", highlight=False)
     console.print(f"page: {run / 'report' / 'index.html'}", highlight=False)
+
+
+def print_plan(plan: FleetPlan) -> None:
+    """Print a fleet plan: the fleets, the rule, and how well the simulation meets the load tests."""
+    console = Console()
+    title = (
+        f"{plan.variant} on {plan.profile}: {plan.queries_per_day:,.0f} queries a day, p99 ≤ {plan.slo_s * 1e3:g} ms"
+    )
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    for name in ("fleet", "replicas", "p99\nms", "within\nSLO", "busy", "usd\na day", "usd\nper 1M"):
+        table.add_column(name, justify="left" if name == "fleet" else "right")
+    for fleet in plan.fleets:
+        table.add_row(
+            fleet.name,
+            f"{fleet.mean_replicas:.1f} (max {fleet.max_replicas})",
+            _shown(fleet.p99_s, "{:.1f}", scale=1e3),
+            f"{fleet.within_slo:.2%}",
+            f"{fleet.utilisation:.0%}",
+            _shown(fleet.usd_per_day, "{:.2f}"),
+            _shown(fleet.usd_per_million_queries, "{:.3f}"),
+        )
+    console.print(table)
+    console.print(plan.rule, highlight=False)
+    for check in plan.checks:
+        console.print(
+            f"simulated against measured at {check.target_qps:.0f} queries/s: p50 {check.p50_error:+.0%}, "
+            f"p99 {check.p99_error:+.0%}",
+            highlight=False,
+        )
+    console.print(f"{plan.num_simulated:,} queries simulated in {plan.wall_s:.1f} s", highlight=False)
 
 
 def _table(report: CostReport) -> Table:
