@@ -66,7 +66,7 @@ def _step(before: _State, after: _State) -> Step:
 
 def _word(name: str, baseline: str) -> str:
     if name == baseline:
-        return f"{name}, one at a time"
+        return f"{name} alone"
     return "distilled" if name.endswith("-fp32") else name.rpartition("-")[2].upper()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Literal
 
 from report.evidence import Evidence
 from testbed.records import Check, Variant, file_sha256
@@ -25,6 +26,7 @@ def audit(report: CostReport, evidence: Evidence) -> tuple[Finding, ...]:
         _bundle(evidence),
         _commits(evidence),
         *_queueing(report),
+        *_judges(evidence),
     ]
     rank = {"fault": 0, "note": 1, "ok": 2}
     return tuple(sorted(found, key=lambda finding: rank[finding.status]))
@@ -79,7 +81,11 @@ def _proof(report: CostReport, evidence: Evidence) -> list[Finding]:
 
 
 def _variants(evidence: Evidence) -> list[Finding]:
-    return [_variant(variant) for variant in evidence.manifest.variants]
+    refused = [
+        Finding(status="note", subject=f"variant {each.name}", text=f"left out of the bundle: {each.reason}")
+        for each in evidence.manifest.refused
+    ]
+    return [*refused, *(_variant(variant) for variant in evidence.manifest.variants)]
 
 
 def _variant(variant: Variant) -> Finding:
@@ -159,3 +165,17 @@ def _queueing(report: CostReport) -> list[Finding]:
         f"ones, over {len(checks)} runs"
     )
     return [Finding(status="ok" if worst <= WITHIN else "note", subject="queueing", text=text)]
+
+
+def _judges(evidence: Evidence) -> list[Finding]:
+    """Return one finding a server that several load generators judged, with what a closed loop would have hidden."""
+    findings = []
+    for report in evidence.judges:
+        hidden = ", ".join(f"{value:.2g}× at {load}× the peak" for load, value in report.omission_factors.items())
+        text = "; ".join(report.disagreements) or "open loop, closed loop and LoadGen agree"
+        if hidden:
+            text += f"; p99 of the open loop over the closed one: {hidden}"
+        status: Literal["ok", "note"] = "note" if report.disagreements else "ok"
+        subject = f"judges, {report.variant} on {report.profile}"
+        findings.append(Finding(status=status, subject=subject, text=text))
+    return findings

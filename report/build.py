@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from report.ablation import ablation
+from report.alternatives import alternatives
 from report.assumptions import assumptions
 from report.audit import audit
 from report.charts.ablation import staircase
+from report.charts.batching import batching_policies
 from report.charts.costs import cumulative_cost
 from report.charts.figure import Figure
 from report.charts.latency import latency_against_load
@@ -92,7 +94,8 @@ def assess(config: ReportConfig, evidence: Evidence) -> CostReport:
     if decision.variant and decision.profile:
         deadline_s = config.fleet.deadline_s
         simulation = check_simulation(decision.variant, decision.profile, evidence, deadline_s=deadline_s)
-    report = report.model_copy(update={"simulation": simulation})
+    chosen = next((row for row in rows if (row.variant, row.profile) == (decision.variant, decision.profile)), None)
+    report = report.model_copy(update={"simulation": simulation, "alternatives": alternatives(chosen, book)})
     return report.model_copy(update={"audit": audit(report, evidence)})
 
 
@@ -106,7 +109,8 @@ def draw(report: CostReport, evidence: Evidence) -> list[Figure]:
         latency_against_load(evidence, report.slo_s, names),
         accuracy_against_cost(report, names),
         staircase(report, profile),
-        goodput_in_overload(report, evidence, names),
+        goodput_in_overload(evidence, names),
+        batching_policies(evidence),
         step_split(evidence),
         memory_ledger(evidence),
         roofline(report, evidence, names),

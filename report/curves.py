@@ -23,7 +23,7 @@ def measured_curves(evidence: Evidence) -> dict[tuple[str, str], tuple[Point, ..
 
 def measured_points(variant: str, profile: str, evidence: Evidence) -> tuple[Point, ...]:
     """Return the VALID open-loop runs and probes of a row, by load."""
-    runs = evidence.runs_of(variant, profile).values()
+    runs = evidence.steady_runs_of(variant, profile).values()
     points = {
         Point(run.target_qps, run.latency.quantiles["p99"].value_s)
         for run in runs

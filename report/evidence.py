@@ -8,11 +8,14 @@ from typing import TypeVar
 
 from testbed.errors import UserError
 from testbed.records import (
+    BatchingSweep,
     BundleManifest,
     Capacity,
     DatasetRecord,
+    JudgeReport,
     LoadTestRun,
     Machine,
+    OverloadReport,
     Record,
     RecordError,
     TrainingRun,
@@ -21,6 +24,7 @@ from testbed.records import (
 )
 
 STAGES = ("teacher", "student")
+STEADY = frozenset({"confirm", "curve", "load"})
 R = TypeVar("R", bound=Record)
 
 
@@ -35,6 +39,7 @@ class Evidence:
         manifest: of the bundle.
         loads: file name to run, in order of name.
         capacities: file name to capacity search.
+        overloads, judges, sweeps: the series of load tests that were made.
     """
 
     run: Path
@@ -43,6 +48,9 @@ class Evidence:
     manifest: BundleManifest
     loads: dict[str, LoadTestRun] = field(default_factory=dict)
     capacities: dict[str, Capacity] = field(default_factory=dict)
+    overloads: tuple[OverloadReport, ...] = ()
+    judges: tuple[JudgeReport, ...] = ()
+    sweeps: tuple[BatchingSweep, ...] = ()
 
     def rows(self) -> list[tuple[str, str]]:
         """Return every (variant, profile) that was load-tested, in the bundle's order of variants."""
@@ -53,6 +61,11 @@ class Evidence:
     def runs_of(self, variant: str, profile: str) -> dict[str, LoadTestRun]:
         """Return the load tests of one row, by file name."""
         return {name: run for name, run in self.loads.items() if (run.variant, run.profile) == (variant, profile)}
+
+    def steady_runs_of(self, variant: str, profile: str) -> dict[str, LoadTestRun]:
+        """Return a row's open-loop runs under a steady load and its own batching policy, by file name."""
+        runs = self.runs_of(variant, profile)
+        return {name: run for name, run in runs.items() if run.scenario == "Server" and run.purpose in STEADY}
 
     def capacity_of(self, variant: str, profile: str) -> Capacity | None:
         """Return the newest capacity search of one row, or None."""
@@ -83,18 +96,14 @@ def gather(run: Path) -> Evidence:
     """
     manifest = load_as(BundleManifest, run / "bundle" / "manifest.json")
     names = {variant.name for variant in manifest.variants}
-    loads: dict[str, LoadTestRun] = {}
-    capacities: dict[str, Capacity] = {}
-    for path in sorted((run / "loads").glob("*.json")):
-        record = load(path)
-        if isinstance(record, LoadTestRun) and record.variant in names:
-            loads[path.name] = record
-        elif isinstance(record, Capacity) and record.variant in names:
-            capacities[path.name] = record
-        elif isinstance(record, LoadTestRun | Capacity) and record.profile != "external":
-            msg = f"{path}: variant {record.variant!r} is not in the bundle; help: load-test this bundle again"
+    found = {path.name: load(path) for path in sorted((run / "loads").glob("*.json"))}
+    tested = {name: record for name, record in found.items() if isinstance(record, LoadTestRun | Capacity)}
+    tested = {name: record for name, record in tested.items() if record.profile != "external"}
+    for name, record in tested.items():
+        if record.variant not in names:
+            msg = f"{run / 'loads' / name}: {record.variant!r} is not in the bundle; help: load-test this bundle again"
             raise UserError(msg)
-    if not capacities and not loads:
+    if not tested:
         msg = f"{run / 'loads'}: no load test of this bundle; help: run `breakeven loadtest EXPERIMENT.yaml` first"
         raise RecordError(msg)
     evidence = Evidence(
@@ -106,8 +115,11 @@ def gather(run: Path) -> Evidence:
             if (trained := _optional(TrainingRun, run / stage / "record.json")) is not None
         },
         manifest=manifest,
-        loads=loads,
-        capacities=capacities,
+        loads={name: record for name, record in tested.items() if isinstance(record, LoadTestRun)},
+        capacities={name: record for name, record in tested.items() if isinstance(record, Capacity)},
+        overloads=tuple(record for record in found.values() if isinstance(record, OverloadReport)),
+        judges=tuple(record for record in found.values() if isinstance(record, JudgeReport)),
+        sweeps=tuple(record for record in found.values() if isinstance(record, BatchingSweep)),
     )
     _check_files(evidence)
     _check_machines(evidence)

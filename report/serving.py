@@ -55,7 +55,7 @@ def serving_row(
         if confirming and confirming.latency
         else None,
         cost_interval=_cost_interval(capacity, price) if usd is not None else None,
-        saturation_qps=max((run.goodput_qps for run in runs.values() if run.valid), default=None),
+        saturation_qps=_saturation_qps(evidence, variant_name, profile),
         energy_reason=energy.reason,
         idle_watts=idle_watts,
         gco2e_per_million_queries=None if co2e is None else co2e * 1e6,
@@ -112,6 +112,11 @@ def at_traffic(row: ServingCost, config: ReportConfig) -> AtTraffic | None:
         energy_j_per_query=energy_j,
         idle_energy_share=idle_share,
     )
+
+
+def _saturation_qps(evidence: Evidence, variant: str, profile: str) -> float | None:
+    steady = evidence.steady_runs_of(variant, profile).values()
+    return max((run.goodput_qps for run in steady if run.valid), default=None)
 
 
 def _faults(capacity: Capacity | None, confirming: LoadTestRun | None) -> tuple[str, ...]:

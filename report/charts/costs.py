@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 import numpy as np
 
 from report import model
-from report.charts.figure import Figure, colour, table, tip
+from report.charts.figure import Figure, colour, log_axis, table, tip
 from report.words import count, usd
 from testbed.records.cost import CostReport, Crossing, ServingCost
 
@@ -22,13 +24,14 @@ def cumulative_cost(report: CostReport, profile: str, names: list[str]) -> Figur
     marks = [mark for row in rows for mark in _marks(row, report)]
     top = max([c.queries for c in (*report.break_even, *report.payback) if c.queries and c.profile == profile] or [1e6])
     queries = np.logspace(3, np.ceil(np.log10(top * 30)), NUM_POINTS)
-    lines = [
+    lines: list[dict[str, Any]] = [
         {"variant": row.variant, "queries": float(n), "usd": model.total(_made(row), _per_query(row), float(n))}
         for row in rows
         for n in queries
     ]
-    x = alt.X("queries:Q", scale=alt.Scale(type="log"), axis=alt.Axis(title="queries served", format="~s", tickCount=8))
-    y = alt.Y("usd:Q", scale=alt.Scale(type="log"), axis=alt.Axis(title="usd spent, training included", format="$~r"))
+    x_scale, x_axis = log_axis("queries served", queries.tolist(), "~s")
+    y_scale, y_axis = log_axis("usd spent, training included", [line["usd"] for line in lines], "$~r")
+    x, y = alt.X("queries:Q", scale=x_scale, axis=x_axis), alt.Y("usd:Q", scale=y_scale, axis=y_axis)
     tips = [tip("variant"), tip("queries", number=",.3s"), tip("usd", number="$,.4r")]
     chart = alt.Chart(table(lines)).mark_line(strokeWidth=2.5).encode(x, y, colour(names), tooltip=tips)
     points = (
@@ -42,8 +45,11 @@ def cumulative_cost(report: CostReport, profile: str, names: list[str]) -> Figur
             tooltip=[tip("variant"), tip("what"), tip("label", "queries")],
         )
     )
+    shown = [mark for mark in marks if mark["variant"] == _chosen(report)]
     labels = (
-        alt.Chart(table(marks)).mark_text(dy=-14, fontSize=11).encode(x=x, y=y, text="label:N", color=colour(names))
+        alt.Chart(table(shown))
+        .mark_text(fontSize=11, dy=alt.expr("datum.what == 'payback' ? 18 : -14"))
+        .encode(x=x, y=y, text="label:N", color=colour(names))
     )
     return Figure(
         name="cumulative-cost",
@@ -52,6 +58,11 @@ def cumulative_cost(report: CostReport, profile: str, names: list[str]) -> Figur
         alt_text=f"Total cost against queries served, both logarithmic, a line a variant. {_caption(report, profile)}",
         chart=chart + points + labels,
     )
+
+
+def _chosen(report: CostReport) -> str | None:
+    """Return the variant whose crossings are labelled; those of the others are in the tooltips and in the table."""
+    return report.decision.variant if report.decision else None
 
 
 def _made(row: ServingCost) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +15,8 @@ from testbed.records import write_atomically
 
 # Paul Tol's "vibrant" scheme: told apart by colour-blind readers, at least 2.8:1 on white and on the dark background.
 PALETTE: Final = ("#EE7733", "#0077BB", "#009988", "#CC3311", "#EE3377", "#33BBEE", "#8F6FC8", "#888888")
+MARGIN = 1.25  # of a logarithmic scale beyond what is drawn
+WIDE_DECADES = 2.5
 STATIC_WIDTH = 720
 HEIGHT = 320
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
@@ -44,7 +47,8 @@ class Figure:
 
     def save(self, folder: Path) -> None:
         """Write ``<name>.svg`` and ``<name>.png`` for documents that cannot run the page."""
-        spec = self.chart.properties(width=STATIC_WIDTH, height=HEIGHT, title=self.title, background="white").to_dict()
+        sized = self.chart.properties(width=STATIC_WIDTH, height=HEIGHT, title=self.title, background="white")
+        spec = sized.configure_axis(tickCount=7).configure_legend(columns=4).to_dict()
         svg = vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)
         png = vl_convert.vegalite_to_png(spec, vl_version=VEGA_LITE, scale=2)
         write_atomically(folder / f"{self.name}.svg", lambda path: path.write_text(svg, encoding="utf-8"))
@@ -59,8 +63,25 @@ def table(values: Sequence[Mapping[str, object]]) -> alt.InlineData:
 def colour(names: Sequence[str], *, title: str | None = "variant") -> alt.Color:
     """Return the colour encoding of the field ``variant``, the same for the same names on every chart."""
     shades = [PALETTE[index % len(PALETTE)] for index in range(len(names))]
-    legend = alt.Legend(title=title, orient="top", columns=4, symbolType="circle")
+    legend = alt.Legend(title=title, orient="top", symbolType="circle")
     return alt.Color("variant:N", scale=alt.Scale(domain=list(names), range=shades), legend=legend)
+
+
+def log_axis(title: str, values: Iterable[float | None], number: str) -> tuple[alt.Scale, alt.Axis]:
+    """Return a logarithmic scale round the values and an axis with few ticks: powers of ten, or 1-2-5 steps.
+
+    Args:
+        title: of the axis, with the unit.
+        values: what is drawn; None and what is not positive are left out.
+        number: d3 format of the labels.
+    """
+    drawn = [value for value in values if value is not None and value > 0]
+    low, high = min(drawn, default=1.0) / MARGIN, max(drawn, default=10.0) * MARGIN
+    steps = (1,) if math.log10(high / low) > WIDE_DECADES else (1, 2, 5)
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    ticks = [step * 10.0**power for power in range(first, last + 1) for step in steps]
+    ticks = [tick for tick in ticks if low <= tick <= high]
+    return alt.Scale(type="log", domain=[low, high], nice=False), alt.Axis(title=title, values=ticks, format=number)
 
 
 def tip(field: str, title: str | None = None, number: str | None = None) -> alt.Tooltip:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 
-from report.charts.figure import Figure, colour, table, tip
+from report.charts.figure import Figure, colour, log_axis, table, tip
 from report.evidence import Evidence
 from testbed.records import LoadTestRun
 
 
 def latency_against_load(evidence: Evidence, slo_s: float, names: list[str]) -> Figure | None:
     """Return p99 latency over offered load of all open-loop runs and probes, or None where there is none."""
-    points = [_point(run) for run in evidence.loads.values() if run.target_qps and run.latency] + _probes(evidence)
+    steady = [run for row in evidence.rows() for run in evidence.steady_runs_of(*row).values()]
+    points = [_point(run) for run in steady if run.target_qps and run.latency] + _probes(evidence)
     if not points:
         return None
-    x = alt.X(
-        "qps:Q", scale=alt.Scale(type="log"), axis=alt.Axis(title="offered load, queries/s", tickCount=8, format="~r")
-    )
-    y = alt.Y("p99_ms:Q", scale=alt.Scale(type="log"), axis=alt.Axis(title="p99 latency, ms", format="~r", tickCount=6))
+    x_scale, x_axis = log_axis("offered load, queries/s", [point["qps"] for point in points], "~r")
+    drawn = [slo_s * 1000, *(point[name] for point in points for name in ("p99_ms", "low_ms", "high_ms"))]
+    y_scale, y_axis = log_axis("p99 latency, ms", drawn, "~r")
+    x, y = alt.X("qps:Q", scale=x_scale, axis=x_axis), alt.Y("p99_ms:Q", scale=y_scale, axis=y_axis)
     dash = alt.StrokeDash("profile:N", legend=alt.Legend(title="profile", orient="top"))
     base = alt.Chart(table(points))
     lines = base.mark_line(strokeWidth=2).encode(x, y, colour(names), dash)
@@ -53,7 +56,7 @@ def latency_against_load(evidence: Evidence, slo_s: float, names: list[str]) -> 
     )
 
 
-def _point(run: LoadTestRun) -> dict[str, object]:
+def _point(run: LoadTestRun) -> dict[str, Any]:
     assert run.latency is not None
     p99 = run.latency.quantiles["p99"]
     return {
@@ -68,13 +71,15 @@ def _point(run: LoadTestRun) -> dict[str, object]:
     }
 
 
-def _probes(evidence: Evidence) -> list[dict[str, object]]:
+def _probes(evidence: Evidence) -> list[dict[str, Any]]:
     return [
         {
             "variant": capacity.variant,
             "profile": capacity.profile,
             "qps": probe.target_qps,
             "p99_ms": probe.p99_s * 1000,
+            "low_ms": None,
+            "high_ms": None,
             "verdict": "VALID" if probe.valid else "INVALID",
         }
         for capacity in evidence.capacities.values()

@@ -44,7 +44,7 @@ def memory_ledger(evidence: Evidence) -> Figure | None:
             color=alt.Color(
                 "use:N",
                 scale=alt.Scale(domain=[*USES.values(), REST], range=list(SHADES)),
-                legend=alt.Legend(orient="top", title=None, columns=3),
+                legend=alt.Legend(orient="top", title=None),
             ),
             order=alt.Order("order:Q"),
             tooltip=[tip("stage"), tip("use"), tip("gb", "GB", ".3r")],

@@ -2,67 +2,61 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 import altair as alt
 
 from report.charts.figure import Figure, colour, table, tip
 from report.evidence import Evidence
-from testbed.records import LoadTestRun
-from testbed.records.cost import CostReport
-
-BEYOND = 1.15  # a confirming run sits at 1; only a run past this shows what overload does
+from testbed.records import OverloadPoint, OverloadReport
 
 
-class Point(TypedDict):
-    """One open-loop run; loads are shares of the row's capacity, errors of its queries."""
-
-    row: str
-    variant: str
-    offered: float
-    goodput: float
-    errors: float
-
-
-def goodput_in_overload(report: CostReport, evidence: Evidence, names: list[str]) -> Figure | None:
-    """Return goodput over offered load, both as shares of the capacity; None where nothing was run beyond it."""
-    capacity = {(row.variant, row.profile): row.max_qps_at_slo for row in report.serving if row.max_qps_at_slo}
-    values = [
-        _point(run, best)
-        for run in evidence.loads.values()
-        if run.target_qps and run.scenario == "Server" and (best := capacity.get((run.variant, run.profile)))
-    ]
-    heaviest = max(values, key=lambda value: value["offered"], default=None)
-    if heaviest is None or heaviest["offered"] < BEYOND:
+def goodput_in_overload(evidence: Evidence, names: list[str]) -> Figure | None:
+    """Return goodput over offered load, both as multiples of the peak; None where no overload was tested."""
+    if not evidence.overloads:
         return None
+    values = [_value(report, point) for report in evidence.overloads for point in report.points]
+    most = max(point.factor for report in evidence.overloads for point in report.points)
     x = alt.X("offered:Q", axis=alt.Axis(title="offered load, times the capacity", format="~r"))
     y = alt.Y("goodput:Q", axis=alt.Axis(title="right answers within the SLO, times the capacity", format="~r"))
-    tips = [tip("row"), tip("offered", number=".2r"), tip("goodput", number=".2r"), tip("errors", number=".1%")]
-    base = alt.Chart(table([dict(value) for value in values]))
+    tips = [
+        tip("row"),
+        tip("offered", "times the capacity", ".3r"),
+        tip("goodput", "in time, times the capacity", ".3r"),
+        tip("errors", "refused or failed", ".1%"),
+        tip("recovery", "seconds to recover", ".2r"),
+    ]
+    base = alt.Chart(table(values))
     lines = base.mark_line(strokeWidth=2).encode(x, y, colour(names), detail="row:N")
-    dots = base.mark_point(filled=True, size=60, opacity=1).encode(x, y, colour(names), tooltip=tips)
-    ideal = [{"x": 0.0, "y": 0.0}, {"x": 1.0, "y": 1.0}, {"x": float(heaviest["offered"]), "y": 1.0}]
+    dots = base.mark_point(filled=True, size=70, opacity=1).encode(x, y, colour(names), tooltip=tips)
+    ideal = [{"x": 0.0, "y": 0.0}, {"x": 1.0, "y": 1.0}, {"x": most, "y": 1.0}]
     reference = alt.Chart(table(ideal)).mark_line(color="#888888", strokeDash=[4, 4]).encode(x="x:Q", y="y:Q")
-    caption = (
-        f"At {heaviest['offered']:.2g} times its capacity {heaviest['row']} still answers "
-        f"{heaviest['goodput']:.0%} of its capacity in time. The dashed line is a server that sheds exactly what is "
-        "too much; a late answer and an error both count as a miss."
-    )
+    caption = " ".join(_sentence(report) for report in evidence.overloads)
     return Figure(
         name="overload",
         title="Goodput in overload",
-        caption=caption,
-        alt_text=f"Goodput against offered load. {caption}",
+        caption=f"{caption} The dashed line is a server that sheds exactly what is too much; late answers and refusals "
+        "are both misses.",
+        alt_text=f"Goodput against offered load beyond the capacity. {caption}",
         chart=reference + lines + dots,
     )
 
 
-def _point(run: LoadTestRun, capacity_qps: float) -> Point:
-    assert run.target_qps is not None
+def _value(report: OverloadReport, point: OverloadPoint) -> dict[str, object]:
     return {
-        "row": f"{run.variant} on {run.profile}",
-        "variant": run.variant,
-        "offered": run.target_qps / capacity_qps,
-        "goodput": run.goodput_qps / capacity_qps,
-        "errors": sum(run.errors.values()) / run.num_sent if run.num_sent else 0.0,
+        "row": f"{report.variant} on {report.profile}",
+        "variant": report.variant,
+        "offered": point.offered_qps / report.peak_qps,
+        "goodput": point.goodput_qps / report.peak_qps,
+        "errors": point.error_rate,
+        "recovery": point.recovery_s,
     }
+
+
+def _sentence(report: OverloadReport) -> str:
+    worst = max(report.points, key=lambda point: point.factor)
+    kept = worst.goodput_qps / report.peak_qps
+    back = "never while it was watched" if worst.recovery_s is None else f"after {worst.recovery_s:.2g} s"
+    shed = ", ".join(f"{count} {reason}" for reason, count in worst.shed.items()) or "nothing"
+    return (
+        f"At {worst.factor:g} times its capacity {report.variant} on {report.profile} answers {kept:.0%} of it in time "
+        f"(shed: {shed}), and is itself again {back}."
+    )

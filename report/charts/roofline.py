@@ -9,10 +9,11 @@ the variant's file once.
 from __future__ import annotations
 
 import statistics
+from typing import Any
 
 import altair as alt
 
-from report.charts.figure import Figure, colour, table, tip
+from report.charts.figure import Figure, colour, log_axis, table, tip
 from report.evidence import Evidence
 from testbed.records import LoadTestRun, TrainingRun
 from testbed.records.cost import CostReport
@@ -28,10 +29,9 @@ def roofline(report: CostReport, evidence: Evidence, names: list[str]) -> Figure
     served = [point for row in report.serving if (point := _served(row.variant, row.profile, evidence))]
     trained = [_trained(stage, run) for stage, run in evidence.training.items()]
     points = [*trained, *served]
-    x = alt.X(
-        "intensity:Q", scale=alt.Scale(type="log", padding=30), axis=alt.Axis(title="FLOPs a byte of weights moved")
-    )
-    y = alt.Y("gflops:Q", scale=alt.Scale(type="log", padding=20), axis=alt.Axis(title="GFLOP/s achieved", format="~s"))
+    x_scale, x_axis = log_axis("FLOPs a byte of weights moved", [point["intensity"] for point in points], "~r")
+    y_scale, y_axis = log_axis("GFLOP/s achieved", [max(peaks) / 1e9, *(point["gflops"] for point in points)], "~r")
+    x, y = alt.X("intensity:Q", scale=x_scale, axis=x_axis), alt.Y("gflops:Q", scale=y_scale, axis=y_axis)
     domain = [*names, *(f"training the {stage}" for stage in evidence.training)]
     dots = (
         alt.Chart(table(points))
@@ -45,7 +45,7 @@ def roofline(report: CostReport, evidence: Evidence, names: list[str]) -> Figure
         )
     )
     roof = alt.Chart(table([{"gflops": max(peaks) / 1e9}])).mark_rule(color="#CC3311", strokeDash=[2, 3])
-    best = max(trained, key=lambda point: float(str(point["gflops"])))
+    best = max(trained, key=lambda point: float(point["gflops"]))
     caption = (
         f"The red line is the fastest matrix product that this machine's training threads were measured to make, "
         f"{max(peaks) / 1e9:.3g} GFLOP/s. {str(best['variant']).capitalize()} reaches {best['gflops']:.3g}. Serving "
@@ -60,7 +60,7 @@ def roofline(report: CostReport, evidence: Evidence, names: list[str]) -> Figure
     )
 
 
-def _trained(stage: str, run: TrainingRun) -> dict[str, object]:
+def _trained(stage: str, run: TrainingRun) -> dict[str, Any]:
     seconds = run.phases["train"].wall_s if "train" in run.phases else run.usage.wall_s
     bytes_a_step = TRAINING_BYTES_PER_PARAMETER * run.model.num_parameters
     return {
@@ -71,7 +71,7 @@ def _trained(stage: str, run: TrainingRun) -> dict[str, object]:
     }
 
 
-def _served(name: str, profile: str, evidence: Evidence) -> dict[str, object] | None:
+def _served(name: str, profile: str, evidence: Evidence) -> dict[str, Any] | None:
     """Return the row's busiest VALID run as a point, or None where its server counted no batches."""
     runs = [run for run in evidence.runs_of(name, profile).values() if _counts(run)]
     if not runs:

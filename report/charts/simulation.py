@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 
-from report.charts.figure import Figure, table, tip
+from report.charts.figure import Figure, log_axis, table, tip
 from testbed.records.cost import CostReport
 from testbed.records.fleet import SimulationCheck
 
@@ -18,7 +20,8 @@ def simulated_against_measured(report: CostReport) -> Figure | None:
         return None
     values = [value for check in checks for value in _values(check)]
     x = alt.X("load:Q", axis=alt.Axis(title="offered load, queries/s", format="~r"))
-    y = alt.Y("ms:Q", scale=alt.Scale(type="log"), axis=alt.Axis(title="latency, ms", format="~r", tickCount=5))
+    y_scale, y_axis = log_axis("latency, ms", [value["ms"] for value in values], "~r")
+    y = alt.Y("ms:Q", scale=y_scale, axis=y_axis)
     shade = alt.Color(
         "percentile:N",
         scale=alt.Scale(domain=["p50", "p99"], range=["#0077BB", "#EE7733"]),
@@ -56,7 +59,7 @@ def sentence(checks: tuple[SimulationCheck, ...]) -> str:
     )
 
 
-def _values(check: SimulationCheck) -> list[dict[str, object]]:
+def _values(check: SimulationCheck) -> list[dict[str, Any]]:
     figures = {
         ("p50", "measured"): check.measured_p50_s,
         ("p99", "measured"): check.measured_p99_s,

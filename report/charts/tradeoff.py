@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
-from report.charts.figure import Figure, colour, table, tip
+from report.charts.figure import Figure, colour, log_axis, table, tip
 from testbed.records.cost import CostReport, ServingCost
 
 
@@ -29,15 +29,18 @@ def accuracy_against_cost(report: CostReport, names: list[str]) -> Figure | None
         for row in rows
     ]
     y_scale = alt.Scale(zero=False, padding=8)
-    x = alt.X(
-        "usd:Q", scale=alt.Scale(type="log", padding=30), axis=alt.Axis(title="usd per million queries", format="$~r")
-    )
+    x_scale, x_axis = log_axis("usd per million queries", [row.cost_usd_per_million_queries for row in rows], "$~r")
+    x = alt.X("usd:Q", scale=x_scale, axis=x_axis)
     y = alt.Y("accuracy:Q", scale=y_scale, axis=alt.Axis(title="accuracy on the test split", format=".1%"))
     base = alt.Chart(table(values))
     bars = base.mark_rule(strokeWidth=1.5, opacity=0.55).encode(
         x=x, y=alt.Y("low:Q", scale=y_scale), y2="high:Q", color=colour(names)
     )
-    size = alt.Size("alone_ms:Q", scale=alt.Scale(range=[60, 420]), legend=alt.Legend(title="ms alone", orient="top"))
+    size = alt.Size(
+        "alone_ms:Q",
+        scale=alt.Scale(range=[60, 420]),
+        legend=alt.Legend(title="p50 alone, ms", orient="top", tickCount=3),
+    )
     tips = [
         tip("row"),
         tip("usd", number="$.4r"),

@@ -39,7 +39,7 @@ def step_split(evidence: Evidence) -> Figure | None:
             color=alt.Color(
                 "part:N",
                 scale=alt.Scale(domain=order, range=list(SHADES)),
-                legend=alt.Legend(orient="top", title=None, columns=4),
+                legend=alt.Legend(orient="top", title=None),
             ),
             order=alt.Order("order:Q"),
             tooltip=[

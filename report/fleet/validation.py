@@ -34,13 +34,13 @@ def token_counts(evidence: Evidence) -> Ints:
 
 
 def read_traces(variant: str, profile: str, evidence: Evidence) -> dict[str, Trace]:
-    """Return the raw rows of every open-loop run of a row without errors, by file name.
+    """Return the raw rows of every steady open-loop run of a row without errors, by file name.
 
     Raises:
         UserError: rows are missing, or the server told no timings.
     """
     counts = token_counts(evidence)
-    runs = evidence.runs_of(variant, profile)
+    runs = evidence.steady_runs_of(variant, profile)
     return {
         name: read_trace(evidence.run / "loads" / run.rows_file, counts)
         for name, run in runs.items()

@@ -12,9 +12,12 @@
       background: "transparent",
       font: "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif",
       axis: { labelColor: soft, titleColor: soft, gridColor: grid, domainColor: grid, tickColor: grid,
-              labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", labelOverlap: true },
+              labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", labelOverlap: true,
+              tickCount: narrow ? 4 : 8 },
       legend: { labelColor: ink, titleColor: soft, labelFontSize: 12, titleFontSize: 12, symbolSize: 90,
-                columns: narrow ? 2 : 4, labelLimit: 180 },
+                symbolBaseFillColor: soft, symbolBaseStrokeColor: soft,
+                columns: narrow ? 2 : 5, labelLimit: 180,
+                layout: { top: { anchor: "start", direction: narrow ? "vertical" : "horizontal" } } },
       view: { stroke: null }, text: { color: ink },
     };
   }

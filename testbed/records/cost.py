@@ -278,6 +278,25 @@ class Step(Frozen):
     factor: float
 
 
+class Alternative(Frozen):
+    """Another device of the price book.
+
+    Attributes:
+        device, name, kind: of the price book.
+        usd_per_hour: of the whole device, by ``source`` at ``date``.
+        needed_qps: queries a second within the SLO that it must answer to serve at the chosen row's cost; no claim that
+            it does.
+    """
+
+    device: str
+    name: str
+    kind: str
+    usd_per_hour: float
+    source: str
+    date: str
+    needed_qps: float
+
+
 class CostReport(Record):
     """The verdict of one experiment on one machine.
 
@@ -293,6 +312,7 @@ class CostReport(Record):
         decision: None where the loads gave nothing to choose from.
         ablation: profile to its steps.
         audit: the report's own check of what it rests on.
+        alternatives: how fast other devices would have to be.
         simulation: queueing by the measured batch times against the real load tests of the chosen row.
     """
 
@@ -310,3 +330,4 @@ class CostReport(Record):
     ablation: dict[str, tuple[Step, ...]] = Field(default_factory=dict)
     audit: tuple[Finding, ...] = ()
     simulation: tuple[SimulationCheck, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()

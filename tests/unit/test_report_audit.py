@@ -3,6 +3,7 @@
 from report.build import assess
 from report.config import ReportConfig
 from report.evidence import gather
+from testbed.records import Refusal
 from tests import records_for_report as made
 
 
@@ -65,3 +66,20 @@ def test_single_confirmations_are_noted(tmp_path):
     found = findings(run)["repeats"]
     assert found.status == "note"
     assert "student-int8 on cpu" in found.text
+
+
+def test_judges_that_agree_and_that_do_not(tmp_path):
+    run = made.write_run(tmp_path)
+    made.write(made.judges("student-int8", "cpu"), run / "loads" / "student-int8.cpu.judges.json")
+    agreed = findings(run)["judges, student-int8 on cpu"]
+    assert agreed.status == "ok"
+    assert "2× at 0.8× the peak" in agreed.text
+    made.write(made.judges("student-int8", "cpu", "LoadGen fails"), run / "loads" / "student-int8.cpu.judges.json")
+    assert findings(run)["judges, student-int8 on cpu"].status == "note"
+
+
+def test_a_refused_variant_is_told_with_its_reason(tmp_path):
+    run = made.write_run(tmp_path)
+    refused = Refusal(name="teacher-int8", reason="accuracy fell by 3 points")
+    made.write(made.manifest().model_copy(update={"refused": (refused,)}), run / "bundle" / "manifest.json")
+    assert "accuracy fell" in findings(run)["variant teacher-int8"].text

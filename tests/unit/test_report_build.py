@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from report.build import assess, build_report
+from report.build import assess, build_report, draw
 from report.config import ReportConfig, Traffic
 from report.evidence import gather
 from testbed.errors import UserError
@@ -184,3 +184,32 @@ def test_capacities_under_two_slos_are_refused(tmp_path):
     made.write(made.capacity("student-int8", "cpu", (9.0,), slo_s=0.1), run / "loads" / "lenient.capacity.json")
     with pytest.raises(UserError, match="several SLOs"):
         gather(run)
+
+
+def test_series_of_load_tests_become_charts_and_leave_the_rows_alone(tmp_path):
+    run = made.write_run(tmp_path)
+    before = assessed(run)
+    made.write_series(run / "loads", "student-int8", "cpu")
+    swept = made.load_run("student-int8", "cpu", 900.0, 0.001, purpose="sweep none", goodput_qps=900.0)
+    made.write(swept, run / "loads" / "student-int8.cpu.Server.99.json")
+    after = assessed(run)
+    assert row_of(after, "student-int8").saturation_qps == row_of(before, "student-int8").saturation_qps
+    drawn = {figure.name: figure for figure in draw(after, gather(run))}
+    assert "93%" in drawn["overload"].caption
+    assert "none 100, packed 300" in drawn["batching"].caption
+
+
+def test_other_devices_need_the_speed_that_their_price_asks_for(tmp_path):
+    report = assessed(made.write_run(tmp_path), traffic=Traffic(mean_qps=100, peak_qps=450))
+    chosen = row_of(report, report.decision.variant)
+    for device in report.alternatives:
+        usd_per_million = device.usd_per_hour / 3600 / device.needed_qps * 1e6
+        assert usd_per_million == pytest.approx(chosen.cost_usd_per_million_queries)
+    assert {"cpu", "gpu", "edge"} == {device.kind for device in report.alternatives}
+
+
+def test_a_server_of_the_generators_own_ceiling_is_not_a_row(tmp_path):
+    run = made.write_run(tmp_path)
+    ceiling = made.load_run("student-int8", "external", 10.0, 0.001).model_copy(update={"variant": "null-server"})
+    made.write(ceiling, run / "loads" / "null-server.json")
+    assert "null-server" not in {row.variant for row in assessed(run).serving}
