@@ -70,8 +70,8 @@ def read_proof(url: str, model: str) -> Proof | None:
 
 
 def is_ready(url: str) -> bool:
-    """Tell whether the server answers its readiness check with 200."""
+    """Tell whether this URL of a server is answered with 200."""
     try:
-        return httpx.get(f"{url}/v2/health/ready", timeout=READ_TIMEOUT_S).is_success
+        return httpx.get(url, timeout=READ_TIMEOUT_S).is_success
     except httpx.HTTPError:
         return False

@@ -12,9 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
+import psutil
+
 from loadtests.cores import pinned
 from loadtests.scrape import is_ready
 from testbed.errors import UserError
+from testbed.meter import process_tree
 from testbed.records import Usage
 
 POLL_S = 0.05
@@ -60,11 +63,21 @@ class ServerProcess:
         url: where it will answer.
         cores: cores it is pinned to, or None.
         log: file that gets what it says.
+        ready_path: answered with 200 once it can infer.
     """
 
-    def __init__(self, command: Sequence[str], *, url: str, cores: tuple[int, ...] | None, log: Path) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        url: str,
+        cores: tuple[int, ...] | None,
+        log: Path,
+        ready_path: str = "/v2/health/ready",
+    ) -> None:
         self.command = list(command)
         self.url = url
+        self._ready_url = url + ready_path
         self.cores = cores
         self._log = log
 
@@ -92,7 +105,7 @@ class ServerProcess:
     def _await_readiness(self) -> None:
         """Return at the first 200 of the readiness check; raises UserError where the server ends or is silent."""
         give_up_s = time.monotonic() + START_TIMEOUT_S
-        while not is_ready(self.url):
+        while not is_ready(self._ready_url):
             try:
                 status = self._process.wait(POLL_S)  # a server that ends is noticed at once
             except subprocess.TimeoutExpired:
@@ -108,12 +121,18 @@ class ServerProcess:
         raise UserError(f"the server {what}: {' '.join(self.command)}; help: see {self._log}\n{said}")
 
     def _stop(self) -> None:
+        """End the process; what it leaves behind of its own tree is ended too."""
+        children = process_tree(self._process.pid)[1:]
         self._process.terminate()
         try:
             self._process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        for child in psutil.wait_procs(children, timeout=0)[1]:
+            child.terminate()
+        for child in psutil.wait_procs(children, timeout=STOP_TIMEOUT_S)[1]:
+            child.kill()
 
 
 def free_port() -> int:

@@ -15,6 +15,7 @@ from testbed.progress import say
 from testbed.records import BatchingSweep, BatchTime, Interval, SweepPoint, save
 
 LEAST_RUNS = 3  # for two coefficients and an error
+LEAST_SPREAD = 0.2  # of the batch sizes over their mean: from batches of one size no slope can be told
 
 
 def sweep_policies(
@@ -64,12 +65,12 @@ def fit_batch_time(counts: Sequence[ServerCounts]) -> BatchTime | None:
     """Fit a + b·tokens to the mean batches of several runs: a linear model holds between means too.
 
     Returns:
-        None where fewer than three runs have counters, or all had batches of one size.
+        None where fewer than three runs have counters, or all had batches of much the same size.
     """
     runs = [each for each in counts if each.batches and each.compute_s is not None and each.computed_tokens is not None]
     tokens = np.asarray([(each.computed_tokens or 0.0) / (each.batches or 1.0) for each in runs])
     seconds = np.asarray([(each.compute_s or 0.0) / (each.batches or 1.0) for each in runs])
-    if len(runs) < LEAST_RUNS or np.ptp(tokens) == 0:
+    if len(runs) < LEAST_RUNS or np.ptp(tokens) < LEAST_SPREAD * tokens.mean():
         return None
     line = stats.linregress(tokens, seconds)
     width = float(stats.t.ppf(0.975, len(runs) - 2))
