@@ -9,14 +9,15 @@ from pathlib import Path
 from quantize.checkpoint import Checkpoint, CheckpointError, open_checkpoint
 from quantize.config import QuantizeConfig
 from quantize.family import Family, Model, make_family, num_steps
+from quantize.parent import export_proven
 from testbed.bundle import write_manifest
-from testbed.dataset import Split, read_record, read_split
+from testbed.dataset import read_record, read_split
 from testbed.errors import UserError
 from testbed.folders import whole_folder
 from testbed.machine import provenance
 from testbed.meter import Meter
 from testbed.progress import Progress, say
-from testbed.records import BundleManifest, file_sha256
+from testbed.records import BundleManifest, OwnTokenizer, Variant, file_sha256
 
 TOKENIZER = "tokenizer.json"
 MODELS: tuple[Model, ...] = ("teacher", "student")
@@ -40,28 +41,25 @@ def build_bundle(
     record, test = read_record(dataset), read_split(dataset, "test")
     models = [model for model in MODELS if config.methods_of(model)]
     opened = {model: _open(model, checkpoints, record.labels, config.max_length) for model in models}
-    _check_same_tokens(opened, test)
+    parents = {"dataset": file_sha256(dataset / "record.json")} | {model: opened[model].sha256 for model in models}
     try:
         with Meter() as meter, whole_folder(folder) as temporary:
             with Progress("quantize", total=sum(num_steps(config, model) for model in models)) as bar:
                 families = [make_family(config, model, opened[model], test, temporary, bar) for model in models]
             _say_refusals(families)
-            last = opened[models[-1]]
-            shutil.copyfile(last.folder / TOKENIZER, temporary / TOKENIZER)
-            parents = {"dataset": file_sha256(dataset / "record.json")}
+            main = families[-1]
+            variants = [_with_tokenizer(family, main, temporary) for family in families]
             manifest = BundleManifest(
-                **provenance(
-                    config.model_dump(mode="json"), parents | {model: opened[model].sha256 for model in models}
-                ),
+                **provenance(config.model_dump(mode="json"), parents),
                 name=name,
                 labels=record.labels,
-                max_length=last.tokenizer.max_length,
-                pad_token_id=last.pad_token_id,
+                max_length=main.checkpoint.tokenizer.max_length,
+                pad_token_id=main.checkpoint.pad_token_id,
                 tokenizer_file=TOKENIZER,
-                tokenizer_sha256=file_sha256(temporary / TOKENIZER),
-                lengths=tuple(sorted(len(row) for row in families[-1].rows)),
+                tokenizer_sha256=_copy_tokenizer(main, temporary / TOKENIZER),
+                lengths=tuple(sorted(len(row) for row in main.rows)),
                 goldens=tuple(golden for family in families for golden in family.goldens),
-                variants=tuple(variant for family in families for variant in family.variants),
+                variants=tuple(variant for some in variants for variant in some),
                 refused=tuple(refusal for family in families for refusal in family.refused),
                 usage=meter.end(),
             )
@@ -72,6 +70,34 @@ def build_bundle(
     return manifest
 
 
+def export_checkpoints(
+    config: QuantizeConfig, *, dataset: Path, checkpoints: Mapping[str, Path], folder: Path
+) -> dict[str, float]:
+    """Export each checkpoint to ``<model>.onnx`` (FP32, as optimum makes it) and prove that it computes the same.
+
+    Args:
+        config: its parity bound, and the maximum length for checkpoints that name none.
+        dataset: a prepared data set; its test split is the proof.
+        checkpoints: ``teacher`` and ``student`` to their folders.
+        folder: of the files; replaced as a whole.
+
+    Returns:
+        The largest logit difference between PyTorch and ONNX over the test split, by model.
+
+    Raises:
+        UserError: a checkpoint that cannot be exported, or a folder that cannot be written.
+    """
+    record, test = read_record(dataset), read_split(dataset, "test")
+    differences = {}
+    with whole_folder(folder) as temporary:
+        for model in checkpoints:
+            checkpoint = _open(model, checkpoints, record.labels, config.max_length)
+            rows = checkpoint.tokenizer.encode_batch(test.texts)
+            exported = export_proven(checkpoint, rows, temporary / f"{model}.onnx", bound=config.parity_bound)
+            differences[model] = exported.difference
+    return differences
+
+
 def _open(model: str, checkpoints: Mapping[str, Path], labels: Sequence[str], max_length: int | None) -> Checkpoint:
     if model not in checkpoints:
         msg = f"variants of the {model} are asked for, but there is no {model} checkpoint; help: train it first"
@@ -79,18 +105,24 @@ def _open(model: str, checkpoints: Mapping[str, Path], labels: Sequence[str], ma
     return open_checkpoint(checkpoints[model], labels=labels, max_length=max_length)
 
 
-def _check_same_tokens(opened: Mapping[Model, Checkpoint], test: Split) -> None:
-    """Raise unless all models read a text as the same ids: a bundle has one tokenizer."""
-    first, *others = opened.values()
-    for other in others:
-        if other.tokenizer.encode_batch(test.texts) != first.tokenizer.encode_batch(test.texts) or (
-            other.pad_token_id != first.pad_token_id
-        ):
-            msg = (
-                f"{other.folder} and {first.folder} read the same texts as different ids; help: "
-                "a student keeps its teacher's tokenizer and max_length; make a bundle for each otherwise"
-            )
-            raise CheckpointError(msg)
+def _copy_tokenizer(family: Family, path: Path) -> str:
+    shutil.copyfile(family.checkpoint.folder / TOKENIZER, path)
+    return file_sha256(path)
+
+
+def _with_tokenizer(family: Family, main: Family, folder: Path) -> list[Variant]:
+    """Return a family's variants, with a tokenizer of their own where they read texts by other ids than ``main``."""
+    own, others = family.checkpoint, main.checkpoint
+    if family.rows == main.rows and own.pad_token_id == others.pad_token_id:
+        return family.variants
+    path = folder / f"tokenizer.{family.model}.json"
+    tokenizer = OwnTokenizer(
+        file=path.name,
+        sha256=_copy_tokenizer(family, path),
+        max_length=own.tokenizer.max_length,
+        pad_token_id=own.pad_token_id,
+    )
+    return [variant.model_copy(update={"tokenizer": tokenizer}) for variant in family.variants]
 
 
 def _say_refusals(families: Sequence[Family]) -> None:

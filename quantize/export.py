@@ -8,11 +8,13 @@ import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
 
 from quantize.checkpoint import Checkpoint
+from quantize.graph import load_graph, save_graph
 from quantize.session import Logits, Padded, Rows, cut, open_session, run_in_batches
 from testbed.errors import UserError
 
@@ -35,22 +37,31 @@ def export_fp32(checkpoint: Checkpoint, path: Path) -> None:
     from optimum.exporters.onnx import main_export
 
     try:
-        with _quiet():
+        with _quiet(), TemporaryDirectory(dir=path.parent) as scratch:
             main_export(
                 str(checkpoint.folder),
-                path.parent,
+                scratch,
                 task="text-classification",
                 do_validation=False,
                 library_name="transformers",
                 local_files_only=True,
             )
+            _move(Path(scratch) / "model.onnx", path)
     except Exception as error:  # the exporters raise whatever the tracer raises
         msg = (
             f"{checkpoint.folder}: cannot be exported to ONNX ({error}); "
             "help: optimum-onnx lists the architectures that it exports"
         )
         raise UserError(msg) from error
-    (path.parent / "model.onnx").rename(path)
+
+
+def _move(made: Path, path: Path) -> None:
+    """Rename an export with the weights beside it, which the graph names."""
+    beside = made.with_name(f"{made.name}_data")
+    if beside.is_file():
+        save_graph(load_graph(made), path, external_from_bytes=0)
+    else:
+        made.rename(path)
 
 
 def checkpoint_logits(checkpoint: Checkpoint, rows: Rows) -> Logits:

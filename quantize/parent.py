@@ -50,24 +50,37 @@ class Layouts(NamedTuple):
     packed_path: Path | None
 
 
-def export_parent(checkpoint: Checkpoint, rows: Rows, *, bound: float) -> Parent:
-    """Export a checkpoint, prove its parity on the test texts and its free shapes, fuse and pack it.
+class Exported(NamedTuple):
+    """An export that was proven: the PyTorch model's logits [texts, labels], and how far the ONNX file's are off."""
+
+    logits: Logits
+    difference: float
+
+
+def export_proven(checkpoint: Checkpoint, rows: Rows, path: Path, *, bound: float) -> Exported:
+    """Export a checkpoint to ``path``; prove its free shapes, and its parity on the test texts.
 
     Args:
         checkpoint: of the model.
         rows: token ids of the test texts.
+        path: of the ONNX file.
         bound: largest logit difference allowed.
 
     Raises:
         UserError: no exporter for the architecture, or a difference beyond ``bound``.
     """
+    export_fp32(checkpoint, path)
+    check_dynamic_axes(path, checkpoint, bound=bound)
+    logits = checkpoint_logits(checkpoint, rows)
+    return Exported(logits, check_parity(path, checkpoint, rows, logits, bound=bound))
+
+
+def export_parent(checkpoint: Checkpoint, rows: Rows, *, bound: float) -> Parent:
+    """Export a checkpoint, prove it, fuse it and pack it; raises what ``export_proven`` raises."""
     with TemporaryDirectory() as scratch:
         path = Path(scratch) / "fp32.onnx"
-        export_fp32(checkpoint, path)
-        check_dynamic_axes(path, checkpoint, bound=bound)
-        logits = checkpoint_logits(checkpoint, rows)
-        check_parity(path, checkpoint, rows, logits, bound=bound)
-        return Parent(fuse(path, checkpoint), packed_graph(checkpoint), logits)
+        exported = export_proven(checkpoint, rows, path, bound=bound)
+        return Parent(fuse(path, checkpoint), packed_graph(checkpoint), exported.logits)
 
 
 def write_layouts(

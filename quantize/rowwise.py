@@ -25,7 +25,6 @@ from quantize.editor import CONTRIB, Editor
 UINT8_MIDDLE, INT8_MAX, UINT8_MAX = 128, 127, 255
 # The lowest value of each activation, negated: Gelu's minimum is −0.16997 at −0.7518; rounding may go a little below.
 LOWEST = {"Gelu": 0.17, "BiasGelu": 0.17, "FastGelu": 0.171, "Relu": 0.0}
-BIAS_OF_SKIP_LAYER_NORM = 4
 
 
 def quantize_rowwise(
@@ -97,17 +96,15 @@ class _Rows:
             editor.add("Mul", [product, self._scale], out)
 
     def _fold_into_bias(self, out: str, sums: NDArray[np.float32]) -> bool:
-        """Take the shift off the bias of the SkipLayerNormalization that alone reads ``out``; False where none does."""
+        """Take the shift off the bias that alone is added to ``out``; return False where there is none."""
         consumers = self._editor.consumers(out)
-        if len(consumers) != 1 or consumers[0].op_type != "SkipLayerNormalization":
+        if len(consumers) != 1 or consumers[0].op_type != "Add":
             return False
-        if len(consumers[0].input) <= BIAS_OF_SKIP_LAYER_NORM:
-            return False
-        bias = self._editor.constant(consumers[0].input[BIAS_OF_SKIP_LAYER_NORM])
+        (place,) = (index for index, name in enumerate(consumers[0].input) if name != out)
+        bias = self._editor.constant(consumers[0].input[place])
         if bias is None:
             return False
-        name = self._editor.tensor(f"{out}/bias", (bias - sums).astype(np.float32))
-        self._editor.set_input(consumers[0], BIAS_OF_SKIP_LAYER_NORM, name)
+        self._editor.set_input(consumers[0], place, self._editor.tensor(f"{out}/bias", bias - sums))
         return True
 
     def _largest(self, source: str, *, keepdims: int) -> tuple[str, str]:

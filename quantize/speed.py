@@ -1,4 +1,8 @@
-"""Single-thread speed of a model's variants, interleaved in one run: ratios that the machine's mood cannot bend."""
+"""Single-thread speed of a model's variants, interleaved in one run, in the thread's CPU time.
+
+With one intra-op thread ONNX Runtime computes on the calling thread, so its CPU time is the whole work, and other
+processes on the same cores cannot lengthen it much.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ Seconds = dict[str, list[float]]
 
 
 def interleave(runners: Mapping[str, Runner], rows: Rows, *, rounds: int, size: int) -> Seconds:
-    """Return seconds a text of each runner, one figure a round.
+    """Return CPU seconds a text of each runner, one figure a round.
 
     Every round takes the same texts through every runner, in an order that rotates; a first round warms up and does
     not count.
@@ -37,11 +41,11 @@ def interleave(runners: Mapping[str, Runner], rows: Rows, *, rounds: int, size: 
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
             runner = runners[name]
-            started_s = time.perf_counter()
+            started_s = time.thread_time()
             for piece in pieces:
                 runner.run(piece)
             if number:
-                seconds[name].append((time.perf_counter() - started_s) / len(some))
+                seconds[name].append((time.thread_time() - started_s) / len(some))
     return seconds
 
 

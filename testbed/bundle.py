@@ -29,11 +29,24 @@ class Bundle:
         self.folder = folder
         self.manifest = load_as(BundleManifest, folder / MANIFEST)
 
-    def tokenizer(self) -> TextTokenizer:
-        """Return the bundle's tokenizer after checking its hash; raises RecordError."""
-        path = self.folder / self.manifest.tokenizer_file
-        check_file(path, self.manifest.tokenizer_sha256)
-        return TextTokenizer(path, max_length=self.manifest.max_length)
+    def tokenizer(self, variant: Variant | None = None) -> TextTokenizer:
+        """Return the variant's tokenizer (the bundle's where it has none of its own), its hash checked.
+
+        Raises:
+            RecordError: missing, changed, or no tokenizer.
+        """
+        own = None if variant is None else variant.tokenizer
+        name, sha256, length = (
+            (self.manifest.tokenizer_file, self.manifest.tokenizer_sha256, self.manifest.max_length)
+            if own is None
+            else (own.file, own.sha256, own.max_length)
+        )
+        check_file(self.folder / name, sha256)
+        return TextTokenizer(self.folder / name, max_length=length)
+
+    def pad_token_id(self, variant: Variant) -> int:
+        """Return the id that fills a variant's padded batches up."""
+        return self.manifest.pad_token_id if variant.tokenizer is None else variant.tokenizer.pad_token_id
 
     def model_file(self, variant: Variant) -> Path:
         """Return the variant's ONNX file after checking the hash of each of its files; raises RecordError."""

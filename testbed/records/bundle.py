@@ -75,7 +75,7 @@ class Speed(Frozen):
     """Single-thread speed at batch 1 over real lengths, measured interleaved with the parent in one run.
 
     Attributes:
-        texts_per_s: of this variant, tokenization left out.
+        texts_per_s: of this variant, a second of the thread's CPU time, tokenization left out.
         ratio_to_fp32: texts_per_s over the FP32 variant's of the same model.
         ratio_interval: of that ratio.
         packed_texts_per_s: texts in packed batches of 8, or None where there is no packed layout.
@@ -87,6 +87,15 @@ class Speed(Frozen):
     ratio_interval: Interval
     packed_texts_per_s: float | None = None
     packed_ratio_to_fp32: float | None = None
+
+
+class OwnTokenizer(Frozen):
+    """The tokenizer of a model that does not share the bundle's: its file with its hash, and the padding id."""
+
+    file: str
+    sha256: Sha256
+    max_length: int
+    pad_token_id: int
 
 
 class Variant(Frozen):
@@ -113,6 +122,7 @@ class Variant(Frozen):
         speed: measured on the machine that made it, or None.
         usage: what making and verifying it used.
         warning: what a user must know (``not worth it here: …``), or None.
+        tokenizer: where the model reads texts by ids of its own, else None: the bundle's tokenizer.
     """
 
     name: str
@@ -133,6 +143,7 @@ class Variant(Frozen):
     speed: Speed | None = None
     usage: Usage
     warning: str | None = None
+    tokenizer: OwnTokenizer | None = None
 
 
 class Refusal(Frozen):

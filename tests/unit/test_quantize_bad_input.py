@@ -158,18 +158,3 @@ def test_a_model_without_a_checkpoint(tiny_dataset: Path, tmp_path: Path) -> Non
     config = QuantizeConfig(variants=("teacher-fp32",))
     with pytest.raises(UserError, match="there is no teacher checkpoint"):
         build_bundle(config, name="x", dataset=tiny_dataset, checkpoints={}, folder=tmp_path / "bundle")
-
-
-def test_models_that_split_texts_differently(
-    tiny_dataset: Path, tiny_checkpoints: dict[str, Path], tmp_path: Path
-) -> None:
-    shorter = write_checkpoint(tmp_path / "shorter", max_length=6)
-    config = QuantizeConfig(variants=("teacher-fp32", "student-fp32"))
-    with pytest.raises(UserError, match="read the same texts as different ids"):
-        build_bundle(
-            config,
-            name="x",
-            dataset=tiny_dataset,
-            checkpoints={"teacher": tiny_checkpoints["teacher"], "student": shorter},
-            folder=tmp_path / "bundle",
-        )

@@ -6,11 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from quantize.build import build_bundle, export_checkpoints
+from quantize.config import QuantizeConfig
 from quantize.session import Packed, Padded, open_session
 from testbed.bundle import Bundle
 from testbed.dataset import read_split
 from testbed.records import RecordError
 from tests.conftest import TINY_VARIANTS
+from tests.tiny import write_checkpoint
 
 
 def test_every_variant_is_verified_against_its_parent(tiny_bundle: Path) -> None:
@@ -69,3 +72,29 @@ def test_a_damaged_variant_is_refused(tiny_bundle: Path, tmp_path: Path) -> None
     model.write_bytes(model.read_bytes()[:-100])
     with pytest.raises(RecordError, match="damaged or changed"):
         bundle.model_file(variant)
+
+
+def test_a_model_with_another_vocabulary_brings_its_tokenizer(
+    tiny_dataset: Path, tiny_checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    teacher = write_checkpoint(tmp_path / "teacher", "mpnet", max_length=20)
+    checkpoints = {"teacher": teacher, "student": tiny_checkpoints["student"]}
+    config = QuantizeConfig(variants=("teacher-fp32", "student-fp32"), speed_rounds=4)
+    build_bundle(config, name="two", dataset=tiny_dataset, checkpoints=checkpoints, folder=tmp_path / "bundle")
+    bundle = Bundle(tmp_path / "bundle")
+    own, main = bundle.manifest.variants
+    assert main.tokenizer is None
+    assert (bundle.pad_token_id(own), bundle.pad_token_id(main)) == (1, 0)
+    assert (bundle.tokenizer(own).max_length, bundle.tokenizer(main).max_length) == (20, 32)
+    for variant in (own, main):
+        for golden in bundle.manifest.goldens_of(variant):
+            assert bundle.tokenizer(variant).encode(golden.text) == list(golden.input_ids)
+
+
+def test_export_alone(tiny_dataset: Path, tiny_checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    differences = export_checkpoints(
+        QuantizeConfig(), dataset=tiny_dataset, checkpoints=tiny_checkpoints, folder=tmp_path / "onnx"
+    )
+    assert set(differences) == {"teacher", "student"}
+    assert max(differences.values()) <= 1e-4
+    assert {path.name for path in (tmp_path / "onnx").iterdir()} == {"teacher.onnx", "student.onnx"}
