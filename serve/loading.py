@@ -82,7 +82,7 @@ def load_model(bundle: Bundle, settings: ServeSettings, *, loop: asyncio.Abstrac
 
 def open_engine(bundle: Bundle, variant: Variant, settings: ServeSettings, *, packed: bool) -> tuple[Engine, Proof]:
     """Check every hash, open the session, and say what runs where; raises UserError."""
-    tokenizer = bundle.tokenizer()
+    tokenizer = bundle.tokenizer(variant)
     bundle.model_file(variant)
     relative = variant.packed_path if packed and variant.packed_path else variant.path
     threads = num_threads(settings)
@@ -94,7 +94,7 @@ def open_engine(bundle: Bundle, variant: Variant, settings: ServeSettings, *, pa
         precision=variant.precision,
         file_sha256=variant.files[relative],
     )
-    pad_token_id = bundle.manifest.pad_token_id
+    pad_token_id = bundle.pad_token_id(variant)
     return Engine(tokenizer=tokenizer, backend=backend, packed=packed, pad_token_id=pad_token_id), proof
 
 
