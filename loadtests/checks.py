@@ -116,14 +116,14 @@ def _late_by_lag(evidence: Evidence) -> Check:
 
 def _generator_cpu(evidence: Evidence) -> Check:
     wall_s = evidence.outcome.wall_s
-    measured = evidence.outcome.cpu_s / wall_s if wall_s > 0 else None
+    measured = evidence.outcome.cpu_s / wall_s / evidence.outcome.processes if wall_s > 0 else None
     # A closed loop is meant to keep the generator busy: there the ceiling alone is the rule.
     applies = evidence.plan.scenario == "Server"
     return Check(
         name="generator_cpu",
         passed=not applies or (measured is not None and measured <= MAX_GENERATOR_CPU),
         measured=measured,
-        bound=f"CPU over wall seconds ≤ {MAX_GENERATOR_CPU:g}" if applies else "any, for a closed loop",
+        bound=f"CPU over wall seconds of a process ≤ {MAX_GENERATOR_CPU:g}" if applies else "any, for a closed loop",
         advice="the generator is the bottleneck: more processes (--processes), or a lower load",
     )
 

@@ -11,6 +11,7 @@ from typing import Self
 
 from loadtests.cores import pinned
 from loadtests.plan import Outcome, Plan
+from loadtests.server import free_port
 from testbed.errors import UserError
 
 LOCUSTFILE = Path(__file__).with_name("locustfile.py")
@@ -23,16 +24,21 @@ class GeneratorProcess:
     Args:
         cores: cores it is pinned to, or None.
         log: file that gets what it says.
+        processes: worker processes that share each plan.
     """
 
-    def __init__(self, *, cores: tuple[int, ...] | None, log: Path) -> None:
+    def __init__(self, *, cores: tuple[int, ...] | None, log: Path, processes: int = 1) -> None:
         self.cores = cores
+        self._processes = processes
         self._log = log
 
     def __enter__(self) -> Self:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--plans"]
         command += ["--headless", "--only-summary", "--reset-stats", "--loglevel", "WARNING"]
+        if self._processes > 1:
+            port = str(free_port())
+            command += ["--processes", str(self._processes), "--master-port", port, "--master-bind-port", port]
         with pinned(self.cores), self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True

@@ -6,53 +6,77 @@ By itself, open loop, arrivals drawn beforehand, latency from the scheduled time
         --texts texts.txt --model trec --rows rows.parquet
 
 The runner starts it with ``--plans``: it then reads one plan (JSON) a line from standard input, and answers each with
-an outcome (JSON) on standard output. Locust's own users are closed loops, whatever their wait time; here one user
-spawns a greenlet for each arrival, and no answer can hold a later query back.
+an outcome (JSON) on standard output. With Locust's ``--processes N``, or ``--master --expect-workers N`` here and
+``--worker`` on other hosts, each worker takes every N-th query and ships its raw rows whole.
+
+Locust's own users are closed loops, whatever their wait time; here one user spawns a greenlet for each arrival, and no
+answer can hold a later query back.
 """
 
 from __future__ import annotations
 
 import argparse
-import errno
 import gc
-import json
 import os
 import resource
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Any
 
 import gevent
 import numpy as np
+from gevent.event import Event
 from gevent.fileobject import FileObjectThread
 from gevent.pool import Group
+from gevent.queue import Queue
 from gevent.socket import wait_read
 from geventhttpclient import HTTPClient
 from geventhttpclient.response import HTTPParseError
 from locust import User, events, task
+from locust.runners import MasterRunner, WorkerRunner
 
 from loadtests.alarm import Alarm, monotonic_s
 from loadtests.arrivals import draw
-from loadtests.plan import Arrivals, Outcome, Plan
+from loadtests.options import add_options, plan_of
+from loadtests.plan import Outcome, Plan, merge
 from loadtests.protocols import wire_form
-from loadtests.rows import Row, write_rows
+from loadtests.rows import Row, error_kind, write_rows
 from loadtests.texts import pick, read_texts
 
 if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser
     from locust.env import Environment
+    from locust.rpc.protocol import Message
 
 MAX_CONNECTIONS = 8192
 LEAD_S = 0.05  # between drawing the plan and its first moment, so that nothing is late from the start
+CREW_LEAD_S = 1.5  # the same for workers, which first draw and warm up by themselves
+CREW_PATIENCE_S = 30.0
 
 
 class Round:
-    """One plan being carried out."""
+    """One plan, or one worker's share of it, being carried out.
 
-    def __init__(self, plan: Plan, environment: Environment) -> None:
+    Args:
+        plan: what to do.
+        environment: Locust's.
+        index, shares: this worker takes every query whose number leaves ``index`` when divided by ``shares``.
+        begin_unix_s: the first moment, the same for all workers; None for as soon as possible.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        environment: Environment,
+        *,
+        index: int = 0,
+        shares: int = 1,
+        begin_unix_s: float | None = None,
+    ) -> None:
         self._plan = plan
+        self._index, self._shares, self._begin_unix_s = index, shares, begin_unix_s
         self._fire = environment.events.request.fire
         self._form = wire_form(plan.protocol, model=plan.model, template=plan.template)
         self._texts = read_texts(plan.texts_file)
@@ -63,7 +87,7 @@ class Round:
             network_timeout=plan.timeout_s,
             block_size=65536,
         )
-        self._rows: list[Row] = []
+        self.rows: list[Row] = []
         self._in_flight = 0
         self._area_s = 0.0
         self._changed_s = 0.0
@@ -71,7 +95,7 @@ class Round:
         self._stopped_early = False
 
     def run(self) -> Outcome:
-        """Send every query of the plan, wait for the answers, write the raw rows."""
+        """Send every query of this share and wait for the answers; ``rows`` then holds them."""
         self._warm_up()
         # A collection would pause the schedule for tens of milliseconds; a run's garbage waits until it is over.
         gc.collect()
@@ -84,7 +108,6 @@ class Round:
         wall_s = self._now_s()
         gc.enable()
         self._client.close()
-        write_rows(self._rows, self._plan.rows_file)
         return Outcome(
             rows_file=self._plan.rows_file,
             num_scheduled=num_scheduled,
@@ -101,8 +124,9 @@ class Round:
         texts = pick(len(self._texts), len(times), seed=plan.seed)
         bodies = [self._form.body([self._texts[text]]) for text in texts]
         senders, alarm = Group(), Alarm()
-        self._begin_s = monotonic_s() + LEAD_S
-        for query, due_s in enumerate(times):
+        self._begin_s = self._first_moment_s()
+        for query in range(self._index, len(times), self._shares):
+            due_s = times[query]
             self._sleep_until(self._begin_s + due_s, alarm)
             if self._is_hopeless(times[:query]):
                 self._stopped_early = True
@@ -114,7 +138,7 @@ class Round:
         self._window_area_s = self._area_s
         senders.join()
         alarm.close()
-        return len(times), window_s
+        return len(range(self._index, len(times), self._shares)), window_s
 
     def _closed_loop(self) -> tuple[int, float]:
         """Each user sends its next query when the last one is done, or by its pace, whichever is later.
@@ -123,15 +147,16 @@ class Round:
         not seen.
         """
         texts = iter(pick(len(self._texts), 1_000_000, seed=self._plan.seed))
-        self._begin_s = monotonic_s()
+        self._begin_s = self._first_moment_s()
+        self._sleep_until(self._begin_s, Alarm())
         users = Group()
-        for number in range(self._plan.users):
+        for number in range(self._index, self._plan.users, self._shares):
             users.spawn(self._user, number, texts)
         users.join()
-        window_s = max(row.done_s for row in self._rows)
+        window_s = max((row.done_s for row in self.rows), default=0.0)
         self._settle(window_s)
         self._window_area_s = self._area_s
-        return len(self._rows), window_s
+        return len(self.rows), window_s
 
     def _user(self, number: int, texts: Iterator[np.int64]) -> None:
         pace_s = self._plan.users / self._plan.rate_qps if self._plan.rate_qps else 0.0
@@ -143,13 +168,13 @@ class Round:
             picked = [int(next(texts)) for _ in range(self._plan.texts_per_query)]
             # Offline has all its queries at hand from the start.
             scheduled_s = 0.0 if self._plan.scenario == "Offline" else due_s
-            row = Row(query=len(self._rows), text=picked[0], scheduled_s=scheduled_s)
+            row = Row(query=len(self.rows) * self._shares + self._index, text=picked[0], scheduled_s=scheduled_s)
             self._send(row, self._form.body([self._texts[text] for text in picked]))
             turn_s = max(self._now_s(), turn_s + pace_s)
             due_s = turn_s
 
     def _send(self, row: Row, body: bytes) -> None:
-        self._rows.append(row)
+        self.rows.append(row)
         self._enter(1)
         row.sent_s = self._now_s()
         row.bytes_sent = len(body)
@@ -166,7 +191,7 @@ class Round:
         except TimeoutError:
             row.error, row.done_s = "timeout", self._now_s()
         except (OSError, HTTPParseError) as error:
-            row.error, row.done_s = _kind_of(error), self._now_s()
+            row.error, row.done_s = error_kind(error), self._now_s()
         row.bytes_received = received
         self._enter(-1)
         latency_s = row.done_s - row.scheduled_s
@@ -193,7 +218,7 @@ class Round:
         """Tell whether more queries are late for certain than the plan allows."""
         if self._plan.stop_after_late is None:
             return False
-        num_due = int(np.searchsorted(past, self._now_s() - self._plan.slo_s))
+        num_due = int(np.searchsorted(past, self._now_s() - self._plan.slo_s)) // self._shares
         return num_due - self._num_in_time > self._plan.stop_after_late
 
     def _warm_up(self) -> None:
@@ -210,6 +235,11 @@ class Round:
         except (OSError, HTTPParseError):
             return
 
+    def _first_moment_s(self) -> float:
+        if self._begin_unix_s is None:
+            return monotonic_s() + LEAD_S
+        return monotonic_s() + self._begin_unix_s - time.time()
+
     def _now_s(self) -> float:
         return monotonic_s() - self._begin_s
 
@@ -223,86 +253,104 @@ class Round:
             gevent.sleep(0)  # behind: let answers in all the same
 
 
+class Crew:
+    """The workers as the master sees them: each gets a share of a plan, and ships its raw rows whole."""
+
+    def __init__(self, runner: MasterRunner) -> None:
+        self._runner = runner
+        self._parts: Queue[dict[str, object]] = Queue()
+        runner.register_message("part", lambda msg, **_: self._parts.put(msg.data))
+
+    def run(self, plan: Plan) -> Outcome:
+        """Share a plan out, wait for every part, write all rows."""
+        clients = list(self._runner.clients)
+        order = {"plan": plan.model_dump_json(), "shares": len(clients), "begin_unix_s": time.time() + CREW_LEAD_S}
+        for index, client in enumerate(clients):
+            self._runner.send_message("plan", order | {"index": index}, client_id=client)
+        patience_s = CREW_LEAD_S + 2 * plan.duration_s + 2 * plan.timeout_s + CREW_PATIENCE_S
+        parts = [self._parts.get(timeout=patience_s) for _ in clients]
+        write_rows([Row(*row) for part in parts for row in part["rows"]], plan.rows_file)
+        return merge([Outcome.model_validate_json(part["outcome"]) for part in parts])
+
+
 class Generator(User):
-    """Locust's view of us: one user who carries out plans."""
+    """Locust's view of us: one user who carries out plans; on a worker the master's messages do that."""
 
     fixed_count = 1
 
     @task
     def carry_out(self) -> None:
         """Run every plan, then end Locust."""
-        options = self.environment.parsed_options
-        try:
-            for plan in _plans(options):
-                outcome = Round(plan, self.environment).run()
-                sys.stdout.write(outcome.model_dump_json() + "\n")
-                sys.stdout.flush()
-        finally:
-            self.environment.runner.quit()
+        if isinstance(self.environment.runner, WorkerRunner):
+            Event().wait()
+        _lead(self.environment, self._alone)
+
+    def _alone(self, plan: Plan) -> Outcome:
+        round_ = Round(plan, self.environment)
+        outcome = round_.run()
+        write_rows(round_.rows, plan.rows_file)
+        return outcome
 
 
-def _kind_of(error: Exception) -> str:
-    """Name a failed connection by its errno where it has one (``connection:ECONNREFUSED``)."""
-    number = error.errno if isinstance(error, OSError) else None
-    return f"connection:{errno.errorcode.get(number or 0, type(error).__name__)}"
+def _lead(environment: Environment, carry_out: Callable[[Plan], Outcome]) -> None:
+    """Carry out every plan and answer each with its outcome, then end Locust."""
+    assert environment.parsed_options is not None
+    assert environment.runner is not None
+    try:
+        for plan in _plans(environment.parsed_options):
+            sys.stdout.write(carry_out(plan).model_dump_json() + "\n")
+            sys.stdout.flush()
+    finally:
+        environment.runner.quit()
+
+
+def _take_share(environment: Environment, msg: Message, **_: object) -> None:
+    """Carry out a share of a plan in a greenlet of its own, so that the master still hears from this worker."""
+    gevent.spawn(_carry_out_share, environment, msg.data)
+
+
+def _carry_out_share(environment: Environment, order: dict[str, Any]) -> None:
+    plan = Plan.model_validate_json(order["plan"])
+    round_ = Round(plan, environment, index=order["index"], shares=order["shares"], begin_unix_s=order["begin_unix_s"])
+    outcome = round_.run()
+    rows = [astuple(row) for row in round_.rows]
+    assert environment.runner is not None
+    environment.runner.send_message("part", {"rows": rows, "outcome": outcome.model_dump_json()})
 
 
 def _plans(options: argparse.Namespace) -> Iterator[Plan]:
     if not options.plans:
-        yield _plan_of(options)
+        yield plan_of(options)
         return
     for line in FileObjectThread(os.fdopen(os.dup(0), "rb"), "rb"):
         yield Plan.model_validate_json(line)
 
 
-def _plan_of(options: argparse.Namespace) -> Plan:
-    arrivals = {"process": options.arrivals, "cv": options.cv, "file": options.arrivals_file, "steps": options.steps}
-    return Plan(
-        url=options.host,
-        protocol=options.protocol,
-        model=options.model,
-        template=options.template,
-        texts_file=options.texts,
-        scenario=options.scenario,
-        arrivals=Arrivals.model_validate({key: value for key, value in arrivals.items() if value is not None}),
-        rate_qps=options.rate,
-        duration_s=options.duration,
-        users=options.in_flight,
-        seed=options.seed,
-        timeout_s=options.query_timeout,
-        rows_file=options.rows,
-    )
-
-
 @events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator]
 def _add_options(parser: LocustArgumentParser) -> None:
-    own = parser.add_argument_group("open loop", "arrivals drawn beforehand; latency from the scheduled time")
-    own.add_argument("--plans", action="store_true", help="read plans (JSON lines) from standard input")
-    own.add_argument("--rate", type=float, default=10.0, help="offered load, queries a second")
-    own.add_argument("--duration", type=float, default=10.0, help="seconds of arrivals")
-    own.add_argument("--seed", type=int, default=1, help="draws arrivals and texts")
-    own.add_argument("--texts", type=Path, help="JSONL, CSV or plain text, one query each")
-    own.add_argument("--protocol", default="oip", choices=["oip", "hf", "template"], help="form of the request")
-    own.add_argument("--model", default="model", help="model name in the Open Inference Protocol's path")
-    own.add_argument("--template", type=Path, help="YAML with path, body, headers, expect: any other server")
-    own.add_argument("--scenario", default="Server", choices=["Server", "SingleStream", "ClosedLoop"])
-    own.add_argument("--in-flight", type=int, default=1, help="users of a closed loop")
-    own.add_argument(
-        "--arrivals", default="poisson", choices=["poisson", "uniform", "gamma", "curve", "steps", "trace"]
-    )
-    own.add_argument("--cv", type=float, default=1.0, help="coefficient of variation of gamma's gaps")
-    own.add_argument("--arrivals-file", type=Path, help="CSV of a curve, or a trace")
-    own.add_argument("--steps", type=json.loads, help="JSON list of multiples of the rate")
-    own.add_argument("--query-timeout", type=float, default=2.0, help="seconds until a query is given up")
-    own.add_argument("--rows", type=Path, default=Path("rows.parquet"), help="Parquet file of raw rows")
+    add_options(parser.add_argument_group("open loop", "arrivals drawn beforehand; latency from the scheduled time"))
+
+
+@events.test_start.add_listener  # type: ignore[untyped-decorator]
+def _start(environment: Environment, **_: object) -> None:
+    if isinstance(environment.runner, MasterRunner):
+        gevent.spawn(_lead, environment, Crew(environment.runner).run)
 
 
 @events.init.add_listener  # type: ignore[untyped-decorator]
 def _prepare(environment: Environment, **_: object) -> None:
     options = environment.parsed_options
-    if options is not None and not options.plans and not (options.host and options.texts):
+    runner = environment.runner
+    if (
+        options is not None
+        and not isinstance(runner, WorkerRunner)
+        and not options.plans
+        and not (options.host and options.texts)
+    ):
         # Locust itself would end with status 0 and empty statistics.
         sys.stderr.write("no server or no texts to send; help: give -H URL and --texts FILE\n")
         raise SystemExit(3)
+    if isinstance(runner, WorkerRunner):
+        runner.register_message("plan", _take_share)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

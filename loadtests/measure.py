@@ -161,7 +161,7 @@ class Bench:
             valid=measured.valid,
             checks=measured.checks,
             timings=found.timings,
-            generator_cpu=measured.outcome.cpu_s / measured.outcome.wall_s,
+            generator_cpu=measured.outcome.cpu_s / measured.outcome.wall_s / measured.outcome.processes,
             server=measured.server,
             proof=measured.proof,
             rows_file=rows_file.name,

@@ -104,6 +104,7 @@ class Outcome(BaseModel):
         window_s: that window.
         cpu_s: CPU seconds of the generator's processes during the run.
         wall_s: from the first scheduled time until the last answer.
+        processes: how many of them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -115,3 +116,18 @@ class Outcome(BaseModel):
     window_s: float
     cpu_s: float
     wall_s: float
+    processes: int = 1
+
+
+def merge(parts: list[Outcome]) -> Outcome:
+    """Return what the workers' outcomes say together."""
+    return Outcome(
+        rows_file=parts[0].rows_file,
+        num_scheduled=sum(part.num_scheduled for part in parts),
+        stopped_early=any(part.stopped_early for part in parts),
+        in_flight_mean=sum(part.in_flight_mean for part in parts),
+        window_s=max(part.window_s for part in parts),
+        cpu_s=sum(part.cpu_s for part in parts),
+        wall_s=max(part.wall_s for part in parts),
+        processes=len(parts),
+    )

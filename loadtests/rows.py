@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -87,6 +88,12 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.scheduled_s)
+
+
+def error_kind(error: Exception) -> str:
+    """Return the name of a failed connection, by its errno where it has one (``connection:ECONNREFUSED``)."""
+    number = error.errno if isinstance(error, OSError) else None
+    return f"connection:{errno.errorcode.get(number or 0, type(error).__name__)}"
 
 
 def write_rows(rows: list[Row], path: Path) -> None:

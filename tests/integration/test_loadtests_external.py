@@ -7,11 +7,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from loadtests.arrivals import draw
 from loadtests.config import LoadTestConfig
 from loadtests.external import Verdict, measure_capacity, measure_load, verdict
-from loadtests.generator import LOCUSTFILE
+from loadtests.generator import LOCUSTFILE, GeneratorProcess
+from loadtests.plan import Arrivals, Plan
 from loadtests.queueing import md1_sojourn_s
 from loadtests.rows import read_rows
 from loadtests.server import ServerProcess, Target, free_port
@@ -97,3 +100,25 @@ def test_the_locustfile_without_a_server_ends_with_status_3(texts_file: Path) ->
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 3
     assert "help: give -H URL" in done.stderr
+
+
+def test_two_processes_share_a_plan_and_ship_every_row(tmp_path: Path, texts_file: Path) -> None:
+    with (
+        known_server(tmp_path, "--service-s", "0.001") as target,
+        GeneratorProcess(cores=None, log=tmp_path / "generator.log", processes=2) as generator,
+    ):
+        for rate_qps in (100.0, 200.0):
+            plan = Plan(
+                url=target.url,
+                texts_file=texts_file,
+                rate_qps=rate_qps,
+                duration_s=1,
+                rows_file=tmp_path / "rows.parquet",
+            )
+            outcome = generator.run(plan)
+            rows = read_rows(outcome.rows_file)
+            assert outcome.processes == 2
+            assert outcome.num_scheduled == len(rows) == rate_qps
+            assert rows.ok.all()
+            assert rows.scheduled_s == pytest.approx(draw(Arrivals(), rate_qps=rate_qps, duration_s=1, seed=1))
+            assert np.quantile(rows.lag_s, 0.9) < 0.05
