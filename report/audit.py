@@ -18,6 +18,7 @@ def audit(report: CostReport, evidence: Evidence) -> tuple[Finding, ...]:
     found = [
         *_checks(evidence),
         _invalid(evidence),
+        *_no_capacity(evidence),
         *_proof(report, evidence),
         *_variants(evidence),
         _repeats(report),
@@ -61,6 +62,17 @@ def _invalid(evidence: Evidence) -> Finding:
         return Finding(status="fault", subject="validity", text=f"confirming runs are INVALID: {', '.join(invalid)}")
     text = f"{len(invalid)} of {len(evidence.loads)} runs are INVALID and support no figure: {', '.join(invalid)}"
     return Finding(status="note", subject="validity", text=text)
+
+
+def _no_capacity(evidence: Evidence) -> list[Finding]:
+    """Return one finding a row without a capacity, with all that was tried."""
+    return [
+        Finding(
+            status="note", subject=f"capacity, {each.variant} on {each.profile}", text=each.reason or "none was found"
+        )
+        for each in evidence.capacities.values()
+        if each.max_qps_at_slo is None
+    ]
 
 
 def _proof(report: CostReport, evidence: Evidence) -> list[Finding]:

@@ -8,17 +8,19 @@ from report.ablation import ablation
 from report.alternatives import alternatives
 from report.assumptions import assumptions
 from report.audit import audit
+from report.bandwidth import measure_bandwidth
 from report.charts.ablation import staircase
 from report.charts.batching import batching_policies
 from report.charts.costs import cumulative_cost
 from report.charts.figure import Figure
+from report.charts.fleet import replicas_over_time
 from report.charts.latency import latency_against_load
 from report.charts.memory import memory_ledger
 from report.charts.overload import goodput_in_overload
 from report.charts.roofline import roofline
 from report.charts.simulation import simulated_against_measured
 from report.charts.tradeoff import accuracy_against_cost
-from report.charts.training import step_split
+from report.charts.training import phase_split, step_split
 from report.config import ReportConfig
 from report.crossings import break_evens, paybacks
 from report.curves import measured_curves
@@ -32,7 +34,7 @@ from report.sensitivity import flips
 from report.serving import confirming_run, serving_row
 from report.spending import stage_costs
 from report.words import headline
-from testbed.machine import provenance
+from testbed.machine import describe, provenance
 from testbed.records import file_sha256, save, write_atomically
 from testbed.records.cost import CostReport, ServingCost, Step
 from testbed.records.fleet import SimulationCheck
@@ -95,7 +97,13 @@ def assess(config: ReportConfig, evidence: Evidence) -> CostReport:
         deadline_s = config.fleet.deadline_s
         simulation = check_simulation(decision.variant, decision.profile, evidence, deadline_s=deadline_s)
     chosen = next((row for row in rows if (row.variant, row.profile) == (decision.variant, decision.profile)), None)
-    report = report.model_copy(update={"simulation": simulation, "alternatives": alternatives(chosen, book)})
+    report = report.model_copy(
+        update={
+            "simulation": simulation,
+            "alternatives": alternatives(chosen, book),
+            "memory_bytes_per_s": measure_bandwidth() if describe() == report.machine else None,
+        }
+    )
     return report.model_copy(update={"audit": audit(report, evidence)})
 
 
@@ -111,10 +119,12 @@ def draw(report: CostReport, evidence: Evidence) -> list[Figure]:
         staircase(report, profile),
         goodput_in_overload(evidence, names),
         batching_policies(evidence),
+        phase_split(evidence),
         step_split(evidence),
         memory_ledger(evidence),
         roofline(report, evidence, names),
         simulated_against_measured(report),
+        replicas_over_time(evidence.plan),
     ]
     return [figure for figure in figures if figure is not None]
 

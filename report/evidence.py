@@ -19,9 +19,11 @@ from testbed.records import (
     Record,
     RecordError,
     TrainingRun,
+    file_sha256,
     load,
     load_as,
 )
+from testbed.records.fleet import FleetPlan
 
 STAGES = ("teacher", "student")
 STEADY = frozenset({"confirm", "curve", "load"})
@@ -40,6 +42,7 @@ class Evidence:
         loads: file name to run, in order of name.
         capacities: file name to capacity search.
         overloads, judges, sweeps: the series of load tests that were made.
+        plan: the fleet plan, where one was made for this bundle.
     """
 
     run: Path
@@ -51,6 +54,7 @@ class Evidence:
     overloads: tuple[OverloadReport, ...] = ()
     judges: tuple[JudgeReport, ...] = ()
     sweeps: tuple[BatchingSweep, ...] = ()
+    plan: FleetPlan | None = None
 
     def rows(self) -> list[tuple[str, str]]:
         """Return every (variant, profile) that was load-tested, in the bundle's order of variants."""
@@ -120,6 +124,7 @@ def gather(run: Path) -> Evidence:
         overloads=tuple(record for record in found.values() if isinstance(record, OverloadReport)),
         judges=tuple(record for record in found.values() if isinstance(record, JudgeReport)),
         sweeps=tuple(record for record in found.values() if isinstance(record, BatchingSweep)),
+        plan=_plan(run),
     )
     _check_files(evidence)
     _check_machines(evidence)
@@ -129,6 +134,13 @@ def gather(run: Path) -> Evidence:
 
 def _optional(kind: type[R], path: Path) -> R | None:
     return load_as(kind, path) if path.exists() else None
+
+
+def _plan(run: Path) -> FleetPlan | None:
+    """Return the fleet plan unless it was made for another bundle."""
+    plan = _optional(FleetPlan, run / "report" / "plan.json")
+    current = file_sha256(run / "bundle" / "manifest.json")
+    return plan if plan and plan.parents["manifest"] == current else None
 
 
 def _check_files(evidence: Evidence) -> None:

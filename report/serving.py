@@ -10,7 +10,7 @@ from report.energy import energy_of, grams
 from report.evidence import Evidence
 from report.prices import PriceBook
 from report.spending import one_time_cost
-from testbed.records import Capacity, Energy, Interval, LoadTestRun, Usage
+from testbed.records import Capacity, Energy, Interval, LoadTestRun, Proof, Usage
 from testbed.records.cost import AtTraffic, Price, ServingCost
 
 GPU_PROVIDERS = ("CUDA", "Tensorrt")
@@ -49,7 +49,7 @@ def serving_row(
         accuracy=variant.verification.accuracy,
         size_bytes=variant.size_bytes,
         peak_rss_bytes=confirming.server.loaded.peak_rss_bytes if confirming and confirming.server else None,
-        proof=confirming.proof if confirming else None,
+        proof=_proof(confirming, runs),
         qps_interval=capacity.interval if capacity else None,
         latency_p99_interval=confirming.latency.quantiles["p99"].interval
         if confirming and confirming.latency
@@ -114,6 +114,12 @@ def at_traffic(row: ServingCost, config: ReportConfig) -> AtTraffic | None:
     )
 
 
+def _proof(confirming: LoadTestRun | None, runs: dict[str, LoadTestRun]) -> Proof | None:
+    """Return what answered, by the confirming run or else by any other of the row."""
+    told = [run.proof for run in (confirming, *runs.values()) if run and run.proof]
+    return told[0] if told else None
+
+
 def _saturation_qps(evidence: Evidence, variant: str, profile: str) -> float | None:
     steady = evidence.steady_runs_of(variant, profile).values()
     return max((run.goodput_qps for run in steady if run.valid), default=None)
@@ -123,7 +129,7 @@ def _faults(capacity: Capacity | None, confirming: LoadTestRun | None) -> tuple[
     if capacity is None:
         return ("no capacity search was run",)
     if capacity.max_qps_at_slo is None:
-        return (capacity.reason or "the SLO was not kept at any load",)
+        return ((capacity.reason or "the SLO was not kept at any load").partition(":")[0],)
     if confirming is None:
         return ("its confirming run is missing",)
     return tuple(check.name for check in confirming.checks if not check.passed) if not confirming.valid else ()

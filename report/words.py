@@ -80,6 +80,8 @@ def headline(
         factor = base.cost_usd_per_million_queries / chosen.cost_usd_per_million_queries
         kept = chosen.accuracy.value / base.accuracy.value
         parts.append(f", {factor:.2g} times cheaper than {baseline}, with {kept:.1%} of its accuracy")
+    elif base is None or not base.cost_usd_per_million_queries:
+        parts.append(f"; {baseline} has no cost to hold it against")
     back = _of(payback, chosen)
     if back and back.queries is not None:
         parts.append(f"; making it pays back after {count(back.queries)} queries")

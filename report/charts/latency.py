@@ -23,7 +23,7 @@ def latency_against_load(evidence: Evidence, slo_s: float, names: list[str]) -> 
     x, y = alt.X("qps:Q", scale=x_scale, axis=x_axis), alt.Y("p99_ms:Q", scale=y_scale, axis=y_axis)
     dash = alt.StrokeDash("profile:N", legend=alt.Legend(title="profile", orient="top"))
     base = alt.Chart(table(points))
-    lines = base.mark_line(strokeWidth=2).encode(x, y, colour(names), dash)
+    lines = base.transform_filter("!datum.probe").mark_line(strokeWidth=2).encode(x, y, colour(names), dash)
     tips = [
         tip("variant"),
         tip("profile"),
@@ -32,7 +32,8 @@ def latency_against_load(evidence: Evidence, slo_s: float, names: list[str]) -> 
         tip("p99_ms", "p99, ms", ".3r"),
         tip("verdict"),
     ]
-    dots = base.mark_point(size=55, opacity=1).encode(
+    faint = alt.condition("datum.probe", alt.value(0.3), alt.value(1.0))
+    dots = base.mark_point(size=55).encode(
         x,
         y,
         colour(names),
@@ -41,6 +42,7 @@ def latency_against_load(evidence: Evidence, slo_s: float, names: list[str]) -> 
             scale=alt.Scale(domain=["VALID", "INVALID"], range=["circle", "cross"]),
             legend=alt.Legend(title=None, orient="top"),
         ),
+        opacity=faint,
         tooltip=tips,
     )
     bars = base.transform_filter("isValid(datum.high_ms)").mark_rule(opacity=0.5)
@@ -50,7 +52,7 @@ def latency_against_load(evidence: Evidence, slo_s: float, names: list[str]) -> 
         name="latency-against-load",
         title="Latency against offered load",
         caption="Open loop: latency counts from the scheduled time, so a slow server cannot slow the clock. The red "
-        f"line is the SLO of {slo_s * 1000:g} ms; a cross is an INVALID run.",
+        f"line is the SLO of {slo_s * 1000:g} ms; a cross is INVALID, a faint point a short probe of the search.",
         alt_text="p99 latency against offered load, both logarithmic; each variant rises steeply at its capacity.",
         chart=lines + bars + dots + rule.encode(y="slo_ms:Q"),
     )
@@ -68,6 +70,7 @@ def _point(run: LoadTestRun) -> dict[str, Any]:
         "low_ms": p99.interval.low * 1000 if p99.interval else None,
         "high_ms": p99.interval.high * 1000 if p99.interval else None,
         "verdict": "VALID" if run.valid else "INVALID",
+        "probe": False,
     }
 
 
@@ -81,6 +84,7 @@ def _probes(evidence: Evidence) -> list[dict[str, Any]]:
             "low_ms": None,
             "high_ms": None,
             "verdict": "VALID" if probe.valid else "INVALID",
+            "probe": True,
         }
         for capacity in evidence.capacities.values()
         for probe in capacity.probes

@@ -13,8 +13,9 @@ from typing import Any
 
 import altair as alt
 
-from report.charts.figure import Figure, colour, log_axis, table, tip
+from report.charts.figure import MARGIN, Figure, colour, log_axis, table, tip
 from report.evidence import Evidence
+from report.words import figures3
 from testbed.records import LoadTestRun, TrainingRun
 from testbed.records.cost import CostReport
 
@@ -29,8 +30,10 @@ def roofline(report: CostReport, evidence: Evidence, names: list[str]) -> Figure
     served = [point for row in report.serving if (point := _served(row.variant, row.profile, evidence))]
     trained = [_trained(stage, run) for stage, run in evidence.training.items()]
     points = [*trained, *served]
-    x_scale, x_axis = log_axis("FLOPs a byte of weights moved", [point["intensity"] for point in points], "~r")
-    y_scale, y_axis = log_axis("GFLOP/s achieved", [max(peaks) / 1e9, *(point["gflops"] for point in points)], "~r")
+    roof = _roof(report, max(peaks), [point["intensity"] for point in points])
+    drawn = [*points, *roof]
+    x_scale, x_axis = log_axis("FLOPs a byte of weights moved", [point["intensity"] for point in drawn], "~r")
+    y_scale, y_axis = log_axis("GFLOP/s achieved", [point["gflops"] for point in drawn], "~r")
     x, y = alt.X("intensity:Q", scale=x_scale, axis=x_axis), alt.Y("gflops:Q", scale=y_scale, axis=y_axis)
     domain = [*names, *(f"training the {stage}" for stage in evidence.training)]
     dots = (
@@ -44,20 +47,39 @@ def roofline(report: CostReport, evidence: Evidence, names: list[str]) -> Figure
             tooltip=[tip("variant"), tip("where"), tip("intensity", number=".3r"), tip("gflops", "GFLOP/s", ".3r")],
         )
     )
-    roof = alt.Chart(table([{"gflops": max(peaks) / 1e9}])).mark_rule(color="#CC3311", strokeDash=[2, 3])
+    line = alt.Chart(table(roof)).mark_line(color="#CC3311", strokeDash=[4, 3]).encode(x=x, y=y)
     best = max(trained, key=lambda point: float(point["gflops"]))
     caption = (
-        f"The red line is the fastest matrix product that this machine's training threads were measured to make, "
-        f"{max(peaks) / 1e9:.3g} GFLOP/s. {str(best['variant']).capitalize()} reaches {best['gflops']:.3g}. Serving "
-        "has one core where training has all, and small batches; INT8 counts its operations as if they were FLOPs."
+        f"The red roof is the fastest matrix product that the training threads were measured to make, "
+        f"{figures3(max(peaks) / 1e9)} GFLOP/s{_slope(report)}. {str(best['variant']).capitalize()} reaches "
+        f"{best['gflops']:.3g}. Serving has one core where training has all, and small batches; INT8 counts its "
+        "operations as if they were FLOPs. A point above the slope found its weights in a cache."
     )
     return Figure(
         name="roofline",
         title="Arithmetic achieved, in training and in serving",
         caption=caption,
         alt_text=f"Achieved arithmetic against arithmetic intensity, both logarithmic. {caption}",
-        chart=roof.encode(y="gflops:Q") + dots,
+        chart=line + dots,
     )
+
+
+def _roof(report: CostReport, peak_flops_per_s: float, intensities: list[float]) -> list[dict[str, float]]:
+    """Return the roof's corners: the memory's slope where its bandwidth was measured, up to the arithmetic peak."""
+    low, high = min(intensities) / MARGIN, max(intensities) * MARGIN
+    bandwidth = report.memory_bytes_per_s
+    corner = peak_flops_per_s / bandwidth if bandwidth else low
+    points = [{"intensity": max(low, corner), "gflops": peak_flops_per_s / 1e9}]
+    if bandwidth and low < corner:
+        points.insert(0, {"intensity": low, "gflops": low * bandwidth / 1e9})
+    points.append({"intensity": max(high, corner * MARGIN), "gflops": peak_flops_per_s / 1e9})
+    return points
+
+
+def _slope(report: CostReport) -> str:
+    if report.memory_bytes_per_s is None:
+        return ""
+    return f", and its slope what one thread reads from memory, {report.memory_bytes_per_s / 1e9:.3g} GB/s"
 
 
 def _trained(stage: str, run: TrainingRun) -> dict[str, Any]:

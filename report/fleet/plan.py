@@ -11,7 +11,7 @@ from typing import Literal, TypedDict
 import numpy as np
 
 from report import model
-from report.build import assess
+from report.build import assess, build_report
 from report.config import FleetConfig, ReportConfig
 from report.evidence import gather
 from report.fleet.batches import fit
@@ -48,7 +48,7 @@ def plan_fleet(
     profile: str | None = None,
     queries_per_day: float | None = None,
 ) -> FleetPlan:
-    """Plan the replicas of one row for a traffic curve, and write ``run/report/plan.json``.
+    """Plan the replicas of one row for a traffic curve, write ``run/report/plan.json``, and show it on the page.
 
     Args:
         config: the experiment's section; ``fleet`` says how long a replica takes to start.
@@ -84,6 +84,7 @@ def plan_fleet(
         wall_s=time.monotonic() - begin_s,
     )
     save(plan, run / "report" / "plan.json")
+    build_report(config, run=run)
     return plan
 
 

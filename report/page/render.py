@@ -118,7 +118,7 @@ def tiles(report: CostReport) -> list[Tile]:
         Tile(words.count(chosen.even.queries), "queries until serving has cost more than training"),
         Tile(f"{row.accuracy.value:.1%}", f"accuracy, on {row.accuracy.num_samples} texts it has never seen"),
     ]
-    if chosen.back:
+    if chosen.back and chosen.back.queries is not None:
         found.insert(
             3, Tile(words.count(chosen.back.queries), f"queries until it has paid back against {chosen.back.against}")
         )

@@ -312,6 +312,7 @@ class CostReport(Record):
         decision: None where the loads gave nothing to choose from.
         ablation: profile to its steps.
         audit: the report's own check of what it rests on.
+        memory_bytes_per_s: of one thread, measured when the report was made; None where that was another machine.
         alternatives: how fast other devices would have to be.
         simulation: queueing by the measured batch times against the real load tests of the chosen row.
     """
@@ -331,3 +332,4 @@ class CostReport(Record):
     audit: tuple[Finding, ...] = ()
     simulation: tuple[SimulationCheck, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
+    memory_bytes_per_s: float | None = None
