@@ -21,9 +21,9 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import astuple
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gevent
 import numpy as np
@@ -48,7 +48,6 @@ from loadtests.texts import pick, read_texts
 if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser
     from locust.env import Environment
-    from locust.rpc.protocol import Message
 
 MAX_CONNECTIONS = 8192
 LEAD_S = 0.05  # between drawing the plan and its first moment, so that nothing is late from the start
@@ -190,20 +189,15 @@ class Round:
             row.server_timing = timing if isinstance(timing, str) else None
         except TimeoutError:
             row.error, row.done_s = "timeout", self._now_s()
-        except (OSError, HTTPParseError) as error:
-            row.error, row.done_s = error_kind(error), self._now_s()
+        except (OSError, HTTPParseError) as fault:
+            row.error, row.done_s = error_kind(fault), self._now_s()
         row.bytes_received = received
         self._enter(-1)
         latency_s = row.done_s - row.scheduled_s
         self._num_in_time += row.error is None and latency_s <= self._plan.slo_s
-        self._fire(  # type: ignore[no-untyped-call]  # Locust's events take anything
-            request_type="POST",
-            name=self._form.path,
-            response_time=latency_s * 1e3,
-            response_length=received,
-            exception=None if row.error is None else RuntimeError(row.error),
-            context={},
-        )
+        error = None if row.error is None else RuntimeError(row.error)
+        told = {"response_time": latency_s * 1e3, "response_length": received, "exception": error, "context": {}}
+        self._fire(request_type="POST", name=self._form.path, **told)  # type: ignore[no-untyped-call]
 
     def _enter(self, change: int) -> None:
         """Keep the running area under the queries in flight, apart from the rows: Little's law is checked with it."""
@@ -286,34 +280,12 @@ class Generator(User):
         _lead(self.environment, self._alone)
 
     def _alone(self, plan: Plan) -> Outcome:
-        round_ = Round(plan, self.environment)
-        outcome = round_.run()
-        write_rows(round_.rows, plan.rows_file)
-        return outcome
+        share = Round(
+            plan, environment, index=order["index"], shares=order["shares"], begin_unix_s=order["begin_unix_s"]
+        )
 
-
-def _lead(environment: Environment, carry_out: Callable[[Plan], Outcome]) -> None:
-    """Carry out every plan and answer each with its outcome, then end Locust."""
-    assert environment.parsed_options is not None
-    assert environment.runner is not None
-    try:
-        for plan in _plans(environment.parsed_options):
-            sys.stdout.write(carry_out(plan).model_dump_json() + "\n")
-            sys.stdout.flush()
-    finally:
-        environment.runner.quit()
-
-
-def _take_share(environment: Environment, msg: Message, **_: object) -> None:
-    """Carry out a share of a plan in a greenlet of its own, so that the master still hears from this worker."""
-    gevent.spawn(_carry_out_share, environment, msg.data)
-
-
-def _carry_out_share(environment: Environment, order: dict[str, Any]) -> None:
-    plan = Plan.model_validate_json(order["plan"])
-    round_ = Round(plan, environment, index=order["index"], shares=order["shares"], begin_unix_s=order["begin_unix_s"])
-    outcome = round_.run()
-    rows = [astuple(row) for row in round_.rows]
+    outcome = share.run()
+    rows = [astuple(row) for row in share.rows]
     assert environment.runner is not None
     environment.runner.send_message("part", {"rows": rows, "outcome": outcome.model_dump_json()})
 
@@ -339,14 +311,9 @@ def _start(environment: Environment, **_: object) -> None:
 
 @events.init.add_listener  # type: ignore[untyped-decorator]
 def _prepare(environment: Environment, **_: object) -> None:
-    options = environment.parsed_options
-    runner = environment.runner
-    if (
-        options is not None
-        and not isinstance(runner, WorkerRunner)
-        and not options.plans
-        and not (options.host and options.texts)
-    ):
+    options, runner = environment.parsed_options, environment.runner
+    leads = options is not None and not isinstance(runner, WorkerRunner)
+    if leads and not (options.plans or (options.host and options.texts)):
         # Locust itself would end with status 0 and empty statistics.
         sys.stderr.write("no server or no texts to send; help: give -H URL and --texts FILE\n")
         raise SystemExit(3)
