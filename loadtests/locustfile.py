@@ -21,9 +21,9 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import astuple
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gevent
 import numpy as np
@@ -48,6 +48,7 @@ from loadtests.texts import pick, read_texts
 if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser
     from locust.env import Environment
+    from locust.rpc.protocol import Message
 
 MAX_CONNECTIONS = 8192
 LEAD_S = 0.05  # between drawing the plan and its first moment, so that nothing is late from the start
@@ -196,7 +197,12 @@ class Round:
         latency_s = row.done_s - row.scheduled_s
         self._num_in_time += row.error is None and latency_s <= self._plan.slo_s
         error = None if row.error is None else RuntimeError(row.error)
-        told = {"response_time": latency_s * 1e3, "response_length": received, "exception": error, "context": {}}
+        told: dict[str, Any] = {
+            "response_time": latency_s * 1e3,
+            "response_length": received,
+            "exception": error,
+            "context": {},
+        }
         self._fire(request_type="POST", name=self._form.path, **told)  # type: ignore[no-untyped-call]
 
     def _enter(self, change: int) -> None:
@@ -280,10 +286,32 @@ class Generator(User):
         _lead(self.environment, self._alone)
 
     def _alone(self, plan: Plan) -> Outcome:
-        share = Round(
-            plan, environment, index=order["index"], shares=order["shares"], begin_unix_s=order["begin_unix_s"]
-        )
+        whole = Round(plan, self.environment)
+        outcome = whole.run()
+        write_rows(whole.rows, plan.rows_file)
+        return outcome
 
+
+def _lead(environment: Environment, carry_out: Callable[[Plan], Outcome]) -> None:
+    """Carry out every plan and answer each with its outcome, then end Locust."""
+    assert environment.parsed_options is not None
+    assert environment.runner is not None
+    try:
+        for plan in _plans(environment.parsed_options):
+            sys.stdout.write(carry_out(plan).model_dump_json() + "\n")
+            sys.stdout.flush()
+    finally:
+        environment.runner.quit()
+
+
+def _take_share(environment: Environment, msg: Message, **_: object) -> None:
+    """Carry out a share of a plan in a greenlet of its own, so that the master still hears from this worker."""
+    gevent.spawn(_carry_out_share, environment, msg.data)
+
+
+def _carry_out_share(environment: Environment, order: dict[str, Any]) -> None:
+    plan = Plan.model_validate_json(order["plan"])
+    share = Round(plan, environment, index=order["index"], shares=order["shares"], begin_unix_s=order["begin_unix_s"])
     outcome = share.run()
     rows = [astuple(row) for row in share.rows]
     assert environment.runner is not None
@@ -312,8 +340,8 @@ def _start(environment: Environment, **_: object) -> None:
 @events.init.add_listener  # type: ignore[untyped-decorator]
 def _prepare(environment: Environment, **_: object) -> None:
     options, runner = environment.parsed_options, environment.runner
-    leads = options is not None and not isinstance(runner, WorkerRunner)
-    if leads and not (options.plans or (options.host and options.texts)):
+    assert options is not None
+    if not (isinstance(runner, WorkerRunner) or options.plans or (options.host and options.texts)):
         # Locust itself would end with status 0 and empty statistics.
         sys.stderr.write("no server or no texts to send; help: give -H URL and --texts FILE\n")
         raise SystemExit(3)
