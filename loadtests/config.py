@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from loadtests.plan import Arrivals
+from testbed.records.load import Scenario
 
 
 class LoadTestConfig(BaseModel):
@@ -17,12 +18,14 @@ class LoadTestConfig(BaseModel):
         slo_s: the latency objective, from the scheduled time.
         slo_percentile: the share of queries that must keep it, in percent.
         max_error_rate: errors at most, as a share of the queries.
+        scenarios: MLPerf's words. Server stands for the capacity search; SingleStream is always run, for it gives the
+            search its first guess.
         variants: names to test; empty for all of the bundle.
         texts_file: JSONL, CSV or plain text, one query each; the test split beside the bundle unless given.
         protocol: ``oip`` (Open Inference Protocol v2) or ``hf`` (the Hugging Face form).
         arrivals: the process of the open loop.
         seed: draws arrivals and texts.
-        single_stream_s: length of the SingleStream run.
+        single_stream_s: length of the SingleStream run, and of every other closed scenario's.
         probe_s: length of a probe of the search; one that can no longer pass ends early.
         max_probes: probes of one search at most.
         resolution: the search stops when the bracket is this narrow, relative to its lower end.
@@ -33,8 +36,6 @@ class LoadTestConfig(BaseModel):
         curve_variants: how many variants get a curve on each profile, the fastest first.
         idle_s: how long the server is metered without load.
         query_timeout_s: an answer later than this is an error.
-        overload_factors: offered loads of the overload test, as multiples of the confirmed one; empty for none.
-        overload_s: length of one of them.
         assumed_watts: watts of the machine, used only where it has no energy counter, and marked as an estimate.
     """
 
@@ -43,6 +44,7 @@ class LoadTestConfig(BaseModel):
     slo_s: float = Field(default=0.05, gt=0)
     slo_percentile: float = Field(default=99, gt=50, lt=100)
     max_error_rate: float = Field(default=0.001, ge=0, lt=1)
+    scenarios: tuple[Scenario, ...] = ("SingleStream", "Server")
     variants: tuple[str, ...] = ()
     texts_file: Path | None = None
     protocol: Literal["oip", "hf"] = "oip"
@@ -59,6 +61,4 @@ class LoadTestConfig(BaseModel):
     curve_variants: int = Field(default=2, ge=0)
     idle_s: float = Field(default=0.5, ge=0)
     query_timeout_s: float = Field(default=2.0, gt=0)
-    overload_factors: tuple[float, ...] = ()
-    overload_s: float = Field(default=5.0, gt=0)
     assumed_watts: float | None = Field(default=None, gt=0)

@@ -19,7 +19,14 @@ from testbed.bundle import MANIFEST, Bundle
 from testbed.errors import UserError
 from testbed.folders import whole_folder
 from testbed.progress import Progress, say
-from testbed.records import LoadTestRun, Record, file_sha256
+from testbed.records import LoadTestRun, Record, Scenario, file_sha256
+
+# The closed scenarios beside SingleStream: MLPerf's MultiStream has 8 samples a query.
+SETTINGS: dict[Scenario, dict[str, int]] = {
+    "MultiStream": {"texts_per_query": 8},
+    "Offline": {"users": 8, "texts_per_query": 8},
+    "ClosedLoop": {"users": 16},
+}
 
 
 @dataclass
@@ -88,7 +95,7 @@ def _capacities(bench: Bench, bundle: Bundle, subjects: Sequence[Subject]) -> It
             for subject in subjects if repeat % 2 == 0 else reversed(subjects):
                 yield from _measure_once(bench, bundle, subject)
                 progress.advance(latest=f"{subject.name}: {_told(subject)}")
-    for subject in subjects:
+    for subject in subjects if "Server" in bench.config.scenarios else ():
         yield capacity.record(bench, subject.variant, subject.profile, subject.found)
 
 
@@ -98,6 +105,11 @@ def _measure_once(bench: Bench, bundle: Bundle, subject: Subject) -> Iterator[Lo
             duration_s = bench.config.single_stream_s
             subject.single = bench.run(target, scenario="SingleStream", duration_s=duration_s, purpose="single")
             yield subject.single
+            for scenario in sorted(set(bench.config.scenarios) & set(SETTINGS)):
+                settings = SETTINGS[scenario]
+                yield bench.run(target, scenario=scenario, duration_s=duration_s, purpose="closed", **settings)
+        if "Server" not in bench.config.scenarios:
+            return
         found = capacity.find(bench, target, start_qps=subject.best_qps or capacity.guess_qps(subject.single))
         subject.found.append(found)
         if found.confirmation is not None:
@@ -161,5 +173,7 @@ def _fastest(subjects: Sequence[Subject], count: int) -> list[Subject]:
 
 
 def _told(subject: Subject) -> str:
+    if not subject.found:
+        return "measured"
     found = subject.found[-1]
     return f"{found.max_qps:.0f} queries/s within the SLO" if found.max_qps else str(found.reason)

@@ -12,7 +12,7 @@ import pytest
 
 from loadtests.arrivals import draw
 from loadtests.config import LoadTestConfig
-from loadtests.external import Verdict, measure_capacity, measure_load, verdict
+from loadtests.external import Verdict, load_test, verdict
 from loadtests.generator import LOCUSTFILE, GeneratorProcess
 from loadtests.plan import Arrivals, Plan
 from loadtests.queueing import md1_sojourn_s
@@ -43,7 +43,8 @@ def test_the_capacity_of_a_known_server_is_where_its_p99_crosses_the_slo(tmp_pat
         slo_s=0.05, single_stream_s=0.5, probe_s=1, confirm_s=3, confirm_max_s=5, idle_s=0, max_probes=7
     )
     with known_server(tmp_path, "--service-s", "0.005") as target:
-        found = measure_capacity(config, target, texts_file=texts_file, folder=tmp_path)
+        found = load_test(config, target, texts_file=texts_file, folder=tmp_path).result
+    assert isinstance(found, Capacity)
     assert load_as(Capacity, tmp_path / "known.external.capacity.json") == found
     assert found.max_qps_at_slo is not None
     # A confirming run shows with 99 % confidence that p99 holds, so it lies below the exact crossing.
@@ -54,27 +55,38 @@ def test_the_capacity_of_a_known_server_is_where_its_p99_crosses_the_slo(tmp_pat
     assert confirmation.meets_slo
 
 
-def test_a_load_test_ends_in_one_verdict(tmp_path: Path, texts_file: Path) -> None:
-    config = LoadTestConfig()
+def test_a_load_test_ends_in_one_verdict_and_is_held_against_a_baseline(tmp_path: Path, texts_file: Path) -> None:
+    config, before, slower = LoadTestConfig(), tmp_path / "before", tmp_path / "slower"
     with known_server(tmp_path, "--service-s", "0.002") as target:
-        run = measure_load(config, target, texts_file=texts_file, folder=tmp_path, rate_qps=150, duration_s=4)
-    assert load_as(LoadTestRun, tmp_path / "known.external.Server.1.json") == run
-    assert verdict(run) is Verdict.HOLDS
+        first = load_test(config, target, texts_file=texts_file, folder=before, rate_qps=150, duration_s=4)
+    baseline = before / "known.external.Server.1.json"
+    with known_server(tmp_path, "--service-s", "0.004") as target:
+        second = load_test(
+            config, target, texts_file=texts_file, folder=slower, rate_qps=150, duration_s=4, baseline=baseline
+        )
+    run = first.result
+    assert isinstance(run, LoadTestRun)
+    assert load_as(LoadTestRun, baseline) == run
+    assert first.verdict is Verdict.HOLDS
     assert verdict(run.model_copy(update={"meets_slo": False})) is Verdict.MISSES
     assert verdict(run.model_copy(update={"valid": False})) is Verdict.INVALID
+    assert second.ratios[0].figure == "p50"
+    assert second.ratios[0].value == pytest.approx(2, rel=0.4)
+    assert second.ratios[0].regressed
+    assert second.verdict is Verdict.MISSES
 
 
 def test_a_url_where_nothing_answers_is_refused(tmp_path: Path, texts_file: Path) -> None:
     target = Target(url=f"http://127.0.0.1:{free_port()}", variant="none", profile="external", model="m")
     with pytest.raises(UserError, match=r"nothing answers.*help:"):
-        measure_load(LoadTestConfig(), target, texts_file=texts_file, folder=tmp_path, rate_qps=10, duration_s=1)
+        load_test(LoadTestConfig(), target, texts_file=texts_file, folder=tmp_path, rate_qps=10, duration_s=1)
 
 
 def test_a_server_that_speaks_another_protocol_is_refused(tmp_path: Path, texts_file: Path) -> None:
     with known_server(tmp_path) as target:
         other = Target(url=target.url, variant="known", profile="external", model="m", protocol="hf")
         with pytest.raises(UserError, match=r"not_an_answer.*help:"):
-            measure_load(LoadTestConfig(), other, texts_file=texts_file, folder=tmp_path, rate_qps=10, duration_s=1)
+            load_test(LoadTestConfig(), other, texts_file=texts_file, folder=tmp_path, rate_qps=10, duration_s=1)
 
 
 def test_a_server_that_ends_before_it_is_ready_says_why(tmp_path: Path) -> None:
