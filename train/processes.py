@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._C._distributed_c10d import GradBucket
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from testbed.machine import usable_cores
 from train.clock import StepClock
+from train.gradients import averaging
 
 T = TypeVar("T")
 
@@ -76,22 +75,12 @@ class Processes:
             dist.barrier()
 
     def share_gradients(self, model: nn.Module, clock: StepClock) -> nn.Module:
-        """Return the model with its gradients averaged over the processes during the backward pass.
-
-        The clock's mark ``backward`` is set when the last gradients are ready, so that what the backward pass lasts
-        beyond it is waiting for the other processes.
-        """
+        """Return the model with its gradients averaged over the processes during the backward pass."""
         if self.alone:
             return model
         devices = [self.device] if self.device.type == "cuda" else None
         shared = DistributedDataParallel(model, device_ids=devices)
-
-        def reduce(group: Any, bucket: GradBucket) -> torch.futures.Future[Tensor]:  # noqa: ANN401
-            if bucket.is_last():
-                clock.mark("backward")
-            return allreduce_hook(group, bucket)
-
-        shared.register_comm_hook(None, reduce)
+        shared.register_comm_hook(None, averaging(clock))
         return shared
 
 

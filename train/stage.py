@@ -275,6 +275,13 @@ class Stage:
             epochs=tuple(loop.epochs),
             accuracy=accuracy(test_logits.argmax(axis=1), self.tokens["test"].labels),
             checkpoint=files,
+            num_processes=self.processes.world_size,
+            resumed_from_step=loop.resumed_from_step,
+            switches={
+                "threads": torch.get_num_threads(),
+                "compile": self.config.compile,
+                "tf32": torch.backends.cuda.matmul.allow_tf32,
+            },
         )
 
     def _config_section(self) -> dict[str, JsonValue]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from testbed.records.base import Accuracy, Frozen, Record, Sha256, Usage
 
@@ -99,6 +99,9 @@ class TrainingRun(Record):
         accuracy: on the test split.
         predictions_sha256: hash of the test logits file beside the checkpoint.
         checkpoint: file name to sha256.
+        num_processes: that shared each batch.
+        resumed_from_step: the step after which an earlier attempt was gone on from; None for one attempt.
+        switches: further settings that change speed: ``threads``, ``compile``, ``tf32``.
     """
 
     kind: Literal["TrainingRun"] = "TrainingRun"
@@ -125,3 +128,6 @@ class TrainingRun(Record):
     epochs: tuple[Epoch, ...]
     accuracy: Accuracy
     checkpoint: dict[str, Sha256]
+    num_processes: int = 1
+    resumed_from_step: int | None = None
+    switches: dict[str, JsonValue] = Field(default_factory=dict)
