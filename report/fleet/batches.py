@@ -5,8 +5,8 @@ batch carry the same figures to the microsecond, so the batches can be put toget
 
     seconds = fixed + per_token × tokens + per_text × texts,
 
-fitted by non-negative least squares with an error relative to the fitted time, times a factor drawn from the
-residuals that were seen.
+fitted by non-negative least squares with an error relative to the fitted time, plus what was seen beyond the fit:
+what disturbs a batch (another process on its core, a hand-over) takes the same time from a small one as from a large.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Trace:
     """The answered queries of one load test, in the order in which they were sent.
 
     Attributes:
-        sent_s, latency_s: [queries], from the run's first moment; latency from the scheduled time.
+        sent_s, latency_s: [queries], from the run's first moment; latency from sending: a fleet has no generator's lag.
         tokens: [queries].
         queue_s, lane_s, outside_s: [queries], waiting, batch time, and what the server does not account for.
     """
@@ -57,11 +57,12 @@ class BatchModel:
 
     Attributes:
         fixed_s, per_token_s, per_text_s: seconds of a batch.
-        gaps_s: between two batches when queries wait, to draw from.
+        gap_s: between two batches when queries wait.
         wakes_s: from the arrival of a query at an idle lane to the begin of its batch, to draw from.
         outside_s: of a query, outside the queue and the batch (network, event loop), to draw from.
-        factors: observed over fitted batch seconds, to draw from.
-        max_texts, max_tokens: of the largest batches that were seen.
+        extras_s: observed minus fitted batch seconds, to draw from.
+        max_texts: of the largest batch that was seen.
+        max_tokens: of a batch, as the full ones show it.
         tokens: token counts of real queries, to draw from.
         num_batches: that the fit rests on.
     """
@@ -69,10 +70,10 @@ class BatchModel:
     fixed_s: float
     per_token_s: float
     per_text_s: float
-    gaps_s: Floats
+    gap_s: float
     wakes_s: Floats
     outside_s: Floats
-    factors: Floats
+    extras_s: Floats
     max_texts: int
     max_tokens: int
     tokens: Ints
@@ -96,7 +97,7 @@ def read_trace(path: Path, token_counts: Ints) -> Trace:
     if not path.is_file():
         msg = f"{path}: the raw rows are missing; help: keep the .parquet files beside the load-test records"
         raise UserError(msg)
-    table = pq.read_table(path, columns=["text", "scheduled_s", "sent_s", "done_s", "error", "server_timing"])
+    table = pq.read_table(path, columns=["text", "sent_s", "done_s", "error", "server_timing"])
     sent, done = table["sent_s"].to_numpy(), table["done_s"].to_numpy()
     told = [_parts(header) for header in table["server_timing"].to_pylist()]
     right = np.asarray([error is None for error in table["error"].to_pylist()])
@@ -106,7 +107,7 @@ def read_trace(path: Path, token_counts: Ints) -> Trace:
         raise UserError(msg)
     parts = np.asarray([each for each, kept in zip(told, keep, strict=True) if kept])
     order = np.argsort(sent[keep], kind="stable")
-    latency = (done - table["scheduled_s"].to_numpy())[keep]
+    latency = (done - sent)[keep]
     return Trace(
         sent_s=sent[keep][order],
         latency_s=latency[order],
@@ -130,19 +131,17 @@ def fit(traces: Sequence[Trace]) -> BatchModel:
     seconds = np.asarray([batch.seconds for batch in batches])
     design = np.asarray([[1.0, batch.tokens, batch.texts] for batch in batches])
     weights = _fit_relative(design, seconds)
-    factors = seconds / (design @ weights)
-    gaps_s, wakes_s = _between(batches)
-    several = [batch.tokens for batch in batches if batch.texts > 1]
+    extras_s = seconds - design @ weights
     return BatchModel(
         fixed_s=float(weights[0]),
         per_token_s=float(weights[1]),
         per_text_s=float(weights[2]),
-        gaps_s=gaps_s,
-        wakes_s=wakes_s,
+        gap_s=_gap_s(batches),
+        wakes_s=_wakes_s(batches),
         outside_s=np.maximum(0.0, np.concatenate([trace.outside_s for trace in traces])),
-        factors=factors,
+        extras_s=extras_s,
         max_texts=max(batch.texts for batch in batches),
-        max_tokens=max([*several, max(batch.tokens for batch in batches)]),
+        max_tokens=_budget(batches),
         tokens=np.concatenate([trace.tokens for trace in traces]),
         num_batches=len(batches),
     )
@@ -167,6 +166,7 @@ class _Batch:
     tokens: int
     texts: int
     first_sent_s: float
+    first_tokens: int
 
 
 def _batches(trace: Trace) -> list[_Batch]:
@@ -182,26 +182,54 @@ def _batches(trace: Trace) -> list[_Batch]:
             tokens=int(trace.tokens[members].sum()),
             texts=len(members),
             first_sent_s=float(trace.sent_s[members].min()),
+            first_tokens=int(trace.tokens[members.min()]),
         )
         for members in np.split(order, cuts)
     ]
     return sorted(found, key=lambda batch: batch.begin_s)
 
 
-def _between(batches: Sequence[_Batch]) -> tuple[Floats, Floats]:
-    """Return the times between a batch and the next one whose queries already waited, and how long an idle lane took.
+def _budget(batches: Sequence[_Batch]) -> int:
+    """Return how many tokens a batch may hold.
 
-    An idle lane's first query came after the batch before had ended; the time until its batch begins is the hand-over
-    from the event loop to the lane. Each is a single 0 where it was never seen.
+    The server weighs texts before it tokenizes them, so its own budget is in other units. But a batch that left the
+    next text waiting held less than the budget, and with that text would have held more: the median of the middle
+    between the two is taken. Where no batch was ever full, it is the largest one.
     """
-    gaps, wakes = [], []
-    for before, after in pairwise(batches):
-        end_s = before.begin_s + before.seconds
-        if after.first_sent_s >= end_s:
-            wakes.append(after.begin_s - after.first_sent_s)
-        elif after.begin_s >= end_s:
-            gaps.append(after.begin_s - end_s)
-    return np.asarray(gaps or [0.0]), np.asarray(wakes or [0.0])
+    full = [
+        before.tokens + after.first_tokens / 2
+        for before, after in pairwise(batches)
+        if after.first_sent_s < before.begin_s
+    ]
+    if len(full) < MIN_BATCHES:
+        return max(batch.tokens for batch in batches)
+    return round(float(np.median(full)))
+
+
+def _gap_s(batches: Sequence[_Batch]) -> float:
+    """Return the mean time between a batch and the next one whose queries already waited when it began.
+
+    Single differences carry the jitter of the network, both ways: only their mean says something.
+    """
+    gaps = [
+        after.begin_s - before.begin_s - before.seconds
+        for before, after in pairwise(batches)
+        if after.first_sent_s < before.begin_s
+    ]
+    return max(0.0, float(np.mean(gaps))) if gaps else 0.0
+
+
+def _wakes_s(batches: Sequence[_Batch]) -> Floats:
+    """Return how long an idle lane took from a query's sending to its batch, less what any query spends outside.
+
+    An idle lane's first query came after the batch before had ended. A single 0 where that was never seen.
+    """
+    wakes = [
+        after.begin_s - after.first_sent_s
+        for before, after in pairwise(batches)
+        if after.first_sent_s >= before.begin_s + before.seconds
+    ]
+    return np.asarray(wakes or [0.0])
 
 
 def _parts(header: str | None) -> tuple[float, float] | None:

@@ -87,8 +87,8 @@ class Planner:
         """Return seconds a text in the fullest batch: no load beyond its inverse can be carried."""
         batches, mean_tokens = self._batches, float(self._batches.tokens.mean())
         texts = max(1.0, min(float(batches.max_texts), batches.max_tokens / mean_tokens))
-        factor = float(batches.factors.mean())
-        return (batches.seconds(texts * mean_tokens, texts) * factor + float(batches.gaps_s.mean())) / texts
+        extra_s = float(batches.extras_s.mean()) + batches.gap_s
+        return (batches.seconds(texts * mean_tokens, texts) + extra_s) / texts
 
     def _keeps(self, rate_qps: float, size: int) -> bool:
         outcome = self.run(rate_qps, size)

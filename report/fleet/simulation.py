@@ -2,7 +2,7 @@
 
 A query goes to the shorter of two random queues (Mitzenmacher 2001) or to a random one; it is refused where its
 answer is predicted to be later than the deadline; an idle lane takes the oldest queries that fit a batch.
-What is random about a replica (batch-time factors, hand-overs) is replayed in the order in which it was seen.
+What is random about a replica (disturbances of a batch, hand-overs) is replayed in the order in which it was seen.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from report.fleet.batches import BatchModel, Floats, Ints
 
 Routing = Literal["random", "two choices"]
+LEAST_SHARE = 0.2  # of its fitted time, that a batch takes at least
 NUM_DRAWS = 65_536  # routes are drawn once and walked round
 
 
@@ -82,7 +83,7 @@ def simulate(
         num_replicas: behind one balancer.
         routing: of the balancer.
         deadline_s: a query whose predicted answer is later is refused on arrival.
-        seed: draws routes, and where each replica starts in the sequence of batch-time factors.
+        seed: draws routes, and where each replica starts in the sequence of disturbances.
     """
     generator = np.random.default_rng(seed)
     return _Run(model, arrivals_s.tolist(), tokens.tolist(), num_replicas, deadline_s, generator).go(routing)
@@ -110,14 +111,14 @@ class _Run:
         self._busy = [False] * num_replicas
         self._events: list[tuple[float, int, bool]] = []
         self._latency = [float("inf")] * len(arrivals_s)
-        self._factors: list[float] = model.factors.tolist()
-        self._gaps: list[float] = model.gaps_s.tolist()
+        self._extras: list[float] = model.extras_s.tolist()
         self._wakes: list[float] = model.wakes_s.tolist()
         self._outside: list[float] = model.outside_s.tolist()
         # Each replica walks through what was seen from its own start, so that a slow spell stays one.
-        self._at: list[int] = generator.integers(0, len(self._factors), num_replicas).tolist()
+        self._at: list[int] = generator.integers(0, len(self._extras), num_replicas).tolist()
         self._first: list[int] = generator.integers(0, num_replicas, NUM_DRAWS).tolist()
         self._second: list[int] = generator.integers(0, num_replicas, NUM_DRAWS).tolist()
+        self._seen: list[int] = generator.integers(0, len(self._outside), num_replicas).tolist()
         self._busy_s = 0.0
         self._num_batches = 0
 
@@ -161,8 +162,7 @@ class _Run:
         if begins:
             self._begin(replica, now_s)
         elif self._queues[replica]:
-            gap_s = self._gaps[self._at[replica] % len(self._gaps)]
-            heapq.heappush(self._events, (now_s + gap_s, replica, True))
+            heapq.heappush(self._events, (now_s + self._model.gap_s, replica, True))
         else:
             self._busy[replica] = False
 
@@ -174,11 +174,12 @@ class _Run:
             tokens += self._tokens[queue[0]]
             batch.append(queue.popleft())
         at = self._at[replica] = self._at[replica] + 1
-        seconds = model.seconds(tokens, len(batch)) * self._factors[at % len(self._factors)]
+        fitted_s = model.seconds(tokens, len(batch))
+        seconds = max(LEAST_SHARE * fitted_s, fitted_s + self._extras[at % len(self._extras)])
         end_s = begin_s + seconds
-        outside_s = self._outside[at % len(self._outside)]
         for query in batch:
-            self._latency[query] = end_s - self._arrivals[query] + outside_s
+            seen = self._seen[replica] = self._seen[replica] + 1
+            self._latency[query] = end_s - self._arrivals[query] + self._outside[seen % len(self._outside)]
         self._waiting_tokens[replica] -= tokens
         self._free_s[replica] = end_s
         self._busy_s += seconds

@@ -18,7 +18,7 @@ class SimulationCheck(Frozen):
         target_qps: its offered load.
         share_of_capacity: offered load over the row's capacity, None without one.
         valid: the load test's own verdict.
-        measured_p50_s, measured_p99_s: of the load test.
+        measured_p50_s, measured_p99_s: of the load test, from sending: without the generator's own lag.
         simulated_p50_s, simulated_p99_s: medians over the simulation's seeds.
         predicted_p50_s, predicted_p99_s: likewise.
         p50_error, p99_error: simulated over measured, minus one.
