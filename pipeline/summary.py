@@ -66,15 +66,15 @@ def _table(report: CostReport) -> Table:
     table.add_column("variant", no_wrap=True)
     table.add_column("on", no_wrap=True)
     for name in ("acc.", "qps", "p50\nms", "p99\nms", "usd\nper 1M", "MB", "break-even\nqueries"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=name.endswith("queries"))
     crossings = {(c.variant, c.profile): c for c in report.break_even}
     for row in report.serving:
         crossing = crossings.get((row.variant, row.profile))
         table.add_row(
-            row.variant + ("" if row.valid else " (INVALID)"),
+            row.variant,
             row.profile,
             f"{row.accuracy.value:.3f}",
-            _shown(row.max_qps_at_slo, "{:.0f}"),
+            _shown(row.max_qps_at_slo, "{:.0f}") if row.valid else "INVALID",
             _shown(row.latency_p50_s, "{:.1f}", scale=1e3),
             _shown(row.latency_p99_s, "{:.1f}", scale=1e3),
             _shown(row.cost_usd_per_million_queries, "{:.3f}"),
