@@ -27,13 +27,13 @@ from report.curves import measured_curves
 from report.decision import decide
 from report.evidence import Evidence, gather
 from report.fleet.validation import check_simulation
+from report.headline import headline
 from report.markdown import render_markdown
 from report.page.render import render_page
 from report.prices import load_prices
 from report.sensitivity import flips
 from report.serving import confirming_run, serving_row
 from report.spending import stage_costs
-from report.words import headline
 from testbed.machine import describe, provenance
 from testbed.records import file_sha256, save, write_atomically
 from testbed.records.cost import CostReport, ServingCost, Step

@@ -1,10 +1,8 @@
-"""Numbers in words: the headline, and how figures look on the page, in the markdown and in the terminal."""
+"""Numbers in words: how figures look on the page, in the markdown and in the terminal."""
 
 from __future__ import annotations
 
 import math
-
-from testbed.records.cost import Crossing, Decision, ServingCost
 
 SUFFIXES = ((1e12, " trillion"), (1e9, " billion"), (1e6, " million"))
 
@@ -60,39 +58,6 @@ def bytes_(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value / 1e9:,.3g} GB" if value >= 1e9 else f"{value / 1e6:,.3g} MB"  # noqa: PLR2004 — giga
-
-
-def headline(
-    rows: tuple[ServingCost, ...],
-    decision: Decision,
-    break_even: tuple[Crossing, ...],
-    payback: tuple[Crossing, ...],
-    baseline: str,
-) -> str:
-    """Return the verdict in one sentence."""
-    chosen = next((r for r in rows if (r.variant, r.profile) == (decision.variant, decision.profile)), None)
-    if chosen is None:
-        return f"Nothing can be recommended: {decision.reason}."
-    cost = usd(chosen.cost_usd_per_million_queries)
-    parts = [f"Deploy {chosen.variant} on {chosen.profile}: {cost} per million queries"]
-    base = next((r for r in rows if (r.variant, r.profile) == (baseline, chosen.profile)), None)
-    if base and base is not chosen and base.cost_usd_per_million_queries and chosen.cost_usd_per_million_queries:
-        factor = base.cost_usd_per_million_queries / chosen.cost_usd_per_million_queries
-        kept = chosen.accuracy.value / base.accuracy.value
-        parts.append(f", {factor:.2g} times cheaper than {baseline}, with {kept:.1%} of its accuracy")
-    elif base is None or not base.cost_usd_per_million_queries:
-        parts.append(f"; {baseline} has no cost to hold it against")
-    back = _of(payback, chosen)
-    if back and back.queries is not None:
-        parts.append(f"; making it pays back after {count(back.queries)} queries")
-    even = _of(break_even, chosen)
-    if even and even.queries is not None:
-        parts.append(f"; serving it costs more than making it did after {count(even.queries)}")
-    return "".join(parts) + "."
-
-
-def _of(crossings: tuple[Crossing, ...], row: ServingCost) -> Crossing | None:
-    return next((c for c in crossings if (c.variant, c.profile) == (row.variant, row.profile)), None)
 
 
 def figures3(value: float | None) -> str:
