@@ -51,6 +51,9 @@ def serve(  # noqa: PLR0917 - typer reads the options off the parameters
     shutdown_delay_s: Annotated[
         float, typer.Option(help="seconds between readiness off and the port's closing")
     ] = DEFAULTS.shutdown_delay_s,
+    receive_s: Annotated[
+        float, typer.Option(help="seconds that a client may take to send a request")
+    ] = DEFAULTS.limits.receive_s,
     stuck_s: Annotated[
         float, typer.Option(help="a batch that runs for longer ends its worker; a new one is started")
     ] = DEFAULTS.stuck_s,
@@ -83,6 +86,7 @@ def serve(  # noqa: PLR0917 - typer reads the options off the parameters
         keep_alive_s=keep_alive_s,
         drain_s=drain_s,
         stuck_s=stuck_s,
+        limits=DEFAULTS.limits.model_copy(update={"receive_s": receive_s}),
         shutdown_delay_s=shutdown_delay_s,
         api_keys_file=api_keys,
         tls_certificate=tls_certificate,

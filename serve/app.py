@@ -15,9 +15,10 @@ from starlette.exceptions import HTTPException
 
 from serve import instruments, reference
 from serve.errors import MethodNotAllowed, NotFound, ServeError
+from serve.fleet import Fleet
 from serve.lifecycle import Lifecycle
 from serve.model import Model
-from serve.repository import Repository, load_again
+from serve.repository import Repository
 from serve.triton_statistics import statistics_of
 
 logger = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ PAGE = Path(__file__).with_name("page.html")
 EXTENSIONS = ["binary_tensor_data", "classification", "model_repository", "statistics", "model_configuration"]
 
 
-def create_app(repository: Repository, lifecycle: Lifecycle) -> FastAPI:
+def create_app(repository: Repository, lifecycle: Lifecycle, fleet: Fleet) -> FastAPI:
     """Return the application; inference itself is answered by serve.front before it gets here."""
     app = FastAPI(
         title="breakeven",
@@ -36,7 +37,7 @@ def create_app(repository: Repository, lifecycle: Lifecycle) -> FastAPI:
     _add_error_handlers(app)
     _add_server_routes(app, repository, lifecycle)
     _add_model_routes(app, repository)
-    _add_repository_routes(app, repository)
+    _add_repository_routes(app, repository, fleet)
     reference.add_inference_paths(app)
     return app
 
@@ -107,19 +108,19 @@ def _add_model_routes(app: FastAPI, repository: Repository) -> None:
         return {"name": repository.get(name).card.name, "ready": True}
 
 
-def _add_repository_routes(app: FastAPI, repository: Repository) -> None:
+def _add_repository_routes(app: FastAPI, repository: Repository, fleet: Fleet) -> None:
     @app.post("/v2/repository/index", summary="Models that are loaded or could be")
     async def index() -> list[dict[str, str]]:
         return repository.index()
 
     @app.post("/v2/repository/models/{name}/load", summary="Load the newest version beside the old one, then switch")
     async def load(name: str) -> dict[str, Any]:
-        model = await load_again(repository, name)
+        model = await fleet.load(name)
         return {"name": model.card.name, "version": model.card.version}
 
     @app.post("/v2/repository/models/{name}/unload", summary="Take a model out of service")
     async def unload(name: str) -> dict[str, str]:
-        await repository.unload(name)
+        await fleet.unload(name)
         return {"name": name}
 
 

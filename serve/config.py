@@ -73,13 +73,13 @@ class Limits(Frozen):
         body_bytes: of one request, as sent and after decompression.
         rows: texts in one request.
         text_bytes: UTF-8 bytes of one text.
-        header_s: seconds from connection to the end of the request's head.
+        receive_s: seconds from a request's first byte to its last.
     """
 
     body_bytes: int = 4 * 2**20
     rows: int = 1024
     text_bytes: int = 64 * 2**10
-    header_s: float = 10.0
+    receive_s: float = 10.0
 
 
 class ServeSettings(Frozen):

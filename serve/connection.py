@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -17,11 +17,11 @@ HEAD_BYTES = 64 * 2**10
 class Connection(HttpToolsProtocol):
     """Adds to uvicorn's protocol what it leaves out.
 
-    A request must be whole within ``RECEIVE_S`` seconds of its first byte, its head within ``HEAD_BYTES``; a connection
+    A request must be whole within ``receive_s`` seconds of its first byte, its head within ``HEAD_BYTES``; a connection
     without any request is closed after the keep-alive time; jobs of a client that leaves are told so.
     """
 
-    RECEIVE_S = 10.0
+    receive_s: ClassVar[float]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Begin to wait for the first request."""
@@ -42,7 +42,7 @@ class Connection(HttpToolsProtocol):
         elif self._head_bytes > HEAD_BYTES and self.cycle_is_missing():
             self._too_late()
         elif self._limit is None:
-            self._limit = self.loop.call_later(self.RECEIVE_S, self._too_late)
+            self._limit = self.loop.call_later(self.receive_s, self._too_late)
 
     def on_message_begin(self) -> None:
         """Note that a request has begun."""

@@ -89,10 +89,12 @@ class Front:
         try:
             headers = dict(scope["headers"])
             self._keys.check(headers)
-            model = self._repository.get(name, version)
+            self._repository.get(name, version)
             body = await read_body(receive, headers, most_bytes=self._limits.body_bytes)
             ask = codec.decode(body, headers, self._limits)
             read_wishes(ask, headers)
+            # Not before the body was read: meanwhile another version may have taken over.
+            model = self._repository.get(name, version)
             job = model.submit(ask, arrived_s=arrived_s)
             scope["state"]["job"] = job  # Connection.connection_lost looks for it
             model.in_flight += 1

@@ -15,6 +15,7 @@ from serve.app import create_app
 from serve.config import PROFILES, ServeSettings
 from serve.connection import Connection
 from serve.draining import Server
+from serve.fleet import Fleet
 from serve.front import Front
 from serve.lifecycle import Board, Lifecycle
 from serve.repository import Repository
@@ -33,8 +34,9 @@ def work(settings: ServeSettings, *, listener: socket.socket, keys: KeyRing, boa
     """Serve until told to stop; returns the exit status."""
     cap_memory(settings)
     repository, lifecycle = Repository(settings), Lifecycle(board, worker)
+    fleet = Fleet(repository, lifecycle)
     front = Front(
-        create_app(repository, lifecycle),
+        create_app(repository, lifecycle, fleet),
         repository=repository,
         limits=settings.limits,
         keys=keys,
@@ -44,7 +46,7 @@ def work(settings: ServeSettings, *, listener: socket.socket, keys: KeyRing, boa
         uvicorn_config(front, settings), settings=settings, front=front, repository=repository, lifecycle=lifecycle
     )
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
-        runner.run(_serve(server, repository, lifecycle, settings, listener))
+        runner.run(_serve(server, fleet, settings, listener))
     if server.failure is not None:
         raise server.failure
     return DONE
@@ -54,7 +56,7 @@ def uvicorn_config(front: Front, settings: ServeSettings) -> uvicorn.Config:
     """Return uvicorn's configuration; raises UserError where the TLS files do not fit."""
     config = uvicorn.Config(
         front,
-        http=Connection,
+        http=type("TimedConnection", (Connection,), {"receive_s": settings.limits.receive_s}),
         ws="none",
         lifespan="off",
         loop="uvloop",
@@ -83,23 +85,22 @@ def cap_memory(settings: ServeSettings) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
-async def _serve(
-    server: Server, repository: Repository, lifecycle: Lifecycle, settings: ServeSettings, listener: socket.socket
-) -> None:
-    watching = asyncio.create_task(_watch(server, repository, lifecycle, settings))
+async def _serve(server: Server, fleet: Fleet, settings: ServeSettings, listener: socket.socket) -> None:
+    watching = asyncio.create_task(_watch(server, fleet, settings))
     await server.serve(sockets=[listener])
     watching.cancel()
 
 
-async def _watch(server: Server, repository: Repository, lifecycle: Lifecycle, settings: ServeSettings) -> None:
+async def _watch(server: Server, fleet: Fleet, settings: ServeSettings) -> None:
     """Give signs of life; end the process when a lane is stuck or dead, or when the supervisor has gone."""
     supervisor = os.getppid()
     while True:
-        lifecycle.sign_of_life()
-        for model in repository.loaded():
+        fleet.lifecycle.sign_of_life()
+        for model in fleet.repository.loaded():
             if model.stuck_s() > settings.stuck_s or model.is_dead():
                 logger.critical("the lane of %s is stuck or dead: the worker ends", model.card.name)
                 os._exit(STUCK)
         if os.getppid() != supervisor:
             server.should_exit = True
+        fleet.follow_soon()
         await asyncio.sleep(WATCH_S)

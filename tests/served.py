@@ -1,7 +1,8 @@
 """Small bundles with known answers, and real server processes for tests.
 
 The graph's logits are the mean of its tokens' rows of a table, in both layouts, so a test can do the arithmetic. Words
-with a cost keep it busy: ``slowword`` for some milliseconds, ``stuckword`` for good; ``brokenword`` makes NaN.
+with a cost keep it busy: ``slowword`` for about 0.1 s, ``longword`` for about 0.5 s, ``stuckword`` for good;
+``brokenword`` makes NaN.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ from testbed.tokenization import TextTokenizer
 ROOT = Path(__file__).parent.parent
 LABELS = ("animal", "city", "number")
 WORDS = "cat dog horse whale paris tokyo lima oslo seven eleven forty dozen what is the name of a big old one".split()
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "slowword", "stuckword", "brokenword")
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "slowword", "longword", "stuckword", "brokenword")
 MAX_LENGTH = 32
-SLOW_TRIPS, ENDLESS_TRIPS = 3_000, 2**40
+TRIPS = {"slowword": 3_000, "longword": 15_000, "stuckword": 2**40}
 START_S = 60.0
 
 
@@ -133,7 +134,8 @@ def write_tokenizer(path: Path) -> None:
 def graph(table: np.ndarray[Any, np.dtype[np.float32]], *, packed: bool) -> onnx.ModelProto:
     """Return the model in one layout; the cost table's largest entry among the tokens is how often its loop turns."""
     trips = np.zeros(len(table), dtype=np.int64)
-    trips[SPECIAL.index("slowword")], trips[SPECIAL.index("stuckword")] = SLOW_TRIPS, ENDLESS_TRIPS
+    for word, turns in TRIPS.items():
+        trips[SPECIAL.index(word)] = turns
     constants = {
         "table": table,
         "trips": trips,

@@ -95,7 +95,7 @@ def test_tritonclient_asks_for_everything_else(server: Running, bundle: Path) ->
 def test_tritonclient_sends_token_ids_and_gets_classes(server: Running, bundle: Path) -> None:
     client = triton.InferenceServerClient(server.url.removeprefix("http://"))
     by_text = client.infer("words", [text_input(["cat", "dog horse"])]).as_numpy("logits")
-    ids = np.array([[2, 7, 3, 0], [2, 8, 9, 3]], dtype=np.int64)
+    ids = np.array([[2, 8, 3, 0], [2, 9, 10, 3]], dtype=np.int64)
     tensors = []
     for name, values in (("input_ids", ids), ("attention_mask", (ids != 0).astype(np.int64))):
         tensors.append(triton.InferInput(name, [2, 4], "INT64"))

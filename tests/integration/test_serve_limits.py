@@ -1,0 +1,228 @@
+"""Load beyond what fits, clients that leave, dawdle or send garbage, and backends that hang: the port stays up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import re
+import socket
+import ssl
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from tests.served import Running, running, write_bundle
+
+pytestmark = pytest.mark.integration
+
+SLOW = "slowword"
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_bundle(tmp_path_factory.mktemp("bundles") / "words")
+
+
+@pytest.fixture(scope="module")
+def server(bundle: Path) -> Iterator[Running]:
+    with running(bundle, "--threads", "1", "--queue-tokens", "300") as started:
+        yield started
+
+
+def counter(server: Running, name: str, **labels: str) -> float:
+    found = 0.0
+    for line in httpx.get(f"{server.url}/metrics").text.splitlines():
+        if line.startswith(name + "{") and all(f'{key}="{value}"' in line for key, value in labels.items()):
+            found += float(line.rsplit(" ", 1)[1])
+    return found
+
+
+def wait_for_in_flight(server: Running, requests: int) -> None:
+    give_up_s = time.monotonic() + 20
+    while counter(server, "breakeven_in_flight") < requests and time.monotonic() < give_up_s:
+        pass
+
+
+def connect(server: Running) -> socket.socket:
+    parts = urlsplit(server.url)
+    return socket.create_connection((parts.hostname or "", parts.port or 0), timeout=30)
+
+
+def raw_request(text: str) -> bytes:
+    body = b'{"inputs": "%s"}' % text.encode()
+    return b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+
+
+def test_a_full_queue_sheds_with_a_reason_and_health_stays_quick(server: Running) -> None:
+    async def flood() -> tuple[Counter[tuple[int, str]], list[float]]:
+        seen: Counter[tuple[int, str]] = Counter()
+        checks: list[float] = []
+        async with httpx.AsyncClient(
+            base_url=server.url, timeout=60, limits=httpx.Limits(max_connections=500)
+        ) as client:
+
+            async def ask() -> None:
+                answer = await client.post("/predict", json={"inputs": f"{SLOW} what is the name of a big old dog"})
+                seen[answer.status_code, answer.json()["reason"] if answer.status_code != 200 else ""] += 1
+                if answer.status_code == 429:
+                    assert int(answer.headers["retry-after"]) >= 1
+
+            asking = asyncio.gather(*(ask() for _ in range(120)))
+            for _ in range(20):
+                begin_s = time.perf_counter()
+                assert (await client.get("/v2/health/live")).status_code == 200
+                checks.append(time.perf_counter() - begin_s)
+            await asking
+        return seen, checks
+
+    seen, checks = asyncio.run(flood())
+    assert seen[429, "queue_full"] > 0
+    assert seen[200, ""] > 0
+    assert set(seen) <= {(200, ""), (429, "queue_full"), (503, "deadline")}
+    assert counter(server, "breakeven_shed_total", reason="queue_full") == seen[429, "queue_full"]
+    assert sorted(checks)[len(checks) // 2] < 0.25
+
+
+def test_a_request_that_can_never_fit_is_refused_for_good(server: Running) -> None:
+    answer = httpx.post(f"{server.url}/predict", json={"inputs": ["what is the name"] * 200})
+    assert (answer.status_code, answer.json()["reason"]) == (413, "too_large")
+    assert "retry-after" not in answer.headers
+
+
+def test_deadlines_come_from_header_and_parameter(server: Running) -> None:
+    busy = connect(server)
+    busy.sendall(raw_request(SLOW))
+    late = httpx.post(f"{server.url}/predict", json={"inputs": "cat"}, headers={"x-breakeven-timeout-ms": "0.001"})
+    assert (late.status_code, late.json()["reason"]) == (503, "deadline")
+    body = {
+        "inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["cat"]}],
+        "parameters": {"timeout": 1},
+    }
+    late = httpx.post(f"{server.url}/v2/models/words/infer", json=body)
+    assert (late.status_code, late.json()["reason"]) == (503, "deadline")
+    assert busy.recv(4096).startswith(b"HTTP/1.1 200")
+    busy.close()
+
+
+def test_the_work_of_departed_clients_is_never_run(server: Running) -> None:
+    before = {name: counter(server, f"breakeven_{name}") for name in ("departed_total", "batch_texts_sum")}
+    busy = connect(server)
+    busy.sendall(raw_request("longword"))
+    wait_for_in_flight(server, 1)  # it runs now, and what follows waits for it
+    gone = [connect(server) for _ in range(8)]
+    for client in gone:
+        client.sendall(raw_request("cat"))
+    wait_for_in_flight(server, 9)
+    for client in gone:
+        client.close()
+    assert busy.recv(4096).startswith(b"HTTP/1.1 200")
+    busy.close()
+    assert httpx.post(f"{server.url}/predict", json={"inputs": "dog"}).status_code == 200
+    assert counter(server, "breakeven_departed_total") - before["departed_total"] == 8
+    assert counter(server, "breakeven_batch_texts_sum") - before["batch_texts_sum"] == 2
+
+
+def test_urgent_requests_overtake(server: Running) -> None:
+    async def ask() -> list[str]:
+        order: list[str] = []
+        async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+
+            async def one(name: str, text: str, priority: str) -> None:
+                headers = {"x-breakeven-priority": priority}
+                assert (await client.post("/predict", json={"inputs": text}, headers=headers)).status_code == 200
+                order.append(name)
+
+            first = asyncio.create_task(one("first", SLOW, "low"))
+            await asyncio.sleep(0.02)  # it is running now, and what follows waits for it
+            await asyncio.gather(
+                *(one("low", f"{SLOW} what is the name of a big one", "low") for _ in range(4)),
+                one("high", "cat", "high"),
+                first,
+            )
+        return order
+
+    order = asyncio.run(ask())
+    assert order.index("high") == 1, order
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: -5\r\n\r\n",
+        b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999999999999999\r\n\r\n",
+        b"POST /predict HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 20_000,
+        random.Random(1).randbytes(2000),
+    ],
+    ids=["tls", "version", "negative", "huge", "chunk", "url", "headers", "random"],
+)
+def test_garbage_is_answered_or_dropped_and_the_server_lives(server: Running, garbage: bytes) -> None:
+    with connect(server) as client:
+        client.sendall(garbage)
+        client.shutdown(socket.SHUT_WR)
+        while client.recv(65536):
+            pass
+    assert httpx.post(f"{server.url}/predict", json={"inputs": "cat"}).status_code == 200
+
+
+def test_a_head_that_never_ends_is_cut_off(server: Running) -> None:
+    with connect(server) as client:
+        client.sendall(b"GET /v2 HTTP/1.1\r\n")
+        with pytest.raises(OSError):  # noqa: PT011, PT012 - any error of the socket: the server has closed it
+            for _ in range(20_000):
+                client.sendall(b"name: value\r\n")
+            raise AssertionError("a head of 260,000 bytes was accepted")
+
+
+def test_a_dawdling_client_is_cut_off(bundle: Path) -> None:
+    with running(bundle, "--receive-s", "0.3") as server, connect(server) as client:
+        client.sendall(b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-le")
+        assert client.recv(4096).startswith(b"HTTP/1.1 408")
+        assert client.recv(4096) == b""
+
+
+def test_a_stuck_backend_ends_its_worker_and_a_new_one_serves(bundle: Path) -> None:
+    with running(bundle, "--stuck-s", "1") as server:
+        with pytest.raises(httpx.HTTPError):
+            httpx.post(f"{server.url}/predict", json={"inputs": "stuckword"}, timeout=20)
+        server.wait_until_ready()
+        assert httpx.post(f"{server.url}/predict", json={"inputs": "cat"}).status_code == 200
+        assert len(server.events("model warm")) == 2
+
+
+def test_tls(bundle: Path, tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
+    subprocess.run([*make.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    with running(bundle, "--tls-certificate", str(certificate), "--tls-key", str(key), ready=False) as server:
+        context = ssl.create_default_context(cafile=str(certificate))
+        give_up_s = time.monotonic() + 20
+        while time.monotonic() < give_up_s:
+            with contextlib.suppress(httpx.ConnectError):  # it does not listen yet
+                if httpx.get(f"{server.url}/v2/health/ready", verify=context, timeout=20).status_code == 200:
+                    break
+        answer = httpx.post(f"{server.url}/predict", json={"inputs": "cat"}, verify=context, timeout=20)
+        assert answer.status_code == 200
+
+
+def test_the_idle_server_rests(server: Running) -> None:
+    worker = server.events("model warm")[0]["pid"]
+
+    def cpu_s() -> float:
+        text = Path(f"/proc/{worker}/stat").read_text(encoding="ascii")
+        user, system = re.split(r"\) ", text)[1].split()[11:13]
+        return (int(user) + int(system)) / 100
+
+    before = cpu_s()
+    time.sleep(2)  # the window that is measured
+    assert cpu_s() - before <= 0.04  # 2 % of the window
