@@ -99,7 +99,9 @@ def _measure(bench: Bench, target: Target, rate_qps: float | None, duration_s: f
 def verdict(result: LoadTestRun | Capacity) -> Verdict:
     """Return the exit status of a load test."""
     if isinstance(result, Capacity):
-        return Verdict.MISSES if result.max_qps_at_slo is None else Verdict.HOLDS
+        if result.max_qps_at_slo is not None:
+            return Verdict.HOLDS
+        return Verdict.MISSES if any(probe.valid for probe in result.probes) else Verdict.INVALID
     if not result.valid:
         return Verdict.INVALID
     return Verdict.HOLDS if result.meets_slo else Verdict.MISSES
