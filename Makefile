@@ -47,7 +47,7 @@ quantize: setup
 serve: setup
 	$(BIN)/breakeven serve $(RUN)/bundle --variant $(VARIANT) --profile $(PROFILE) --port $(PORT)
 loadtest: setup
-	$(BIN)/breakeven loadtest run $(EXPERIMENT)
+	$(BIN)/breakeven loadtest $(EXPERIMENT)
 report: setup
 	$(BIN)/breakeven report $(RUN)
 bench: setup

@@ -2,22 +2,82 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
+from rich.console import Console
 
 from pipeline.command_stages import ExperimentFile, Force, RunsFolder, run_one
+from pipeline.stages import train
+from testbed.errors import UserError
+from testbed.records import StepSplit, TrainingRun, load_as
 
 app = typer.Typer(no_args_is_help=True, help="Train a teacher or a student, or measure how training scales.")
 
+Processes = Annotated[int, typer.Option("--nproc", help="processes that share each batch, through torchrun", min=1)]
+Inject = Annotated[
+    str | None, typer.Option(help="a fault, such as slow-storage=20ms: trains apart, and shows that it starves")
+]
+
 
 @app.command()
-def teacher(experiment: ExperimentFile, runs: RunsFolder = Path("runs"), force: Force = False) -> None:
+def teacher(
+    experiment: ExperimentFile,
+    runs: RunsFolder = Path("runs"),
+    force: Force = False,
+    nproc: Processes = 1,
+    inject: Inject = None,
+) -> None:
     """Fine-tune the teacher: checkpoint and record."""
-    run_one(experiment, "teacher", runs=runs, force=force)
+    _train("teacher", experiment, runs, force=force, nproc=nproc, inject=inject)
 
 
 @app.command()
-def student(experiment: ExperimentFile, runs: RunsFolder = Path("runs"), force: Force = False) -> None:
+def student(
+    experiment: ExperimentFile,
+    runs: RunsFolder = Path("runs"),
+    force: Force = False,
+    nproc: Processes = 1,
+    inject: Inject = None,
+) -> None:
     """Distil the student from the teacher: checkpoint and record."""
-    run_one(experiment, "student", runs=runs, force=force)
+    _train("student", experiment, runs, force=force, nproc=nproc, inject=inject)
+
+
+def _train(
+    model: Literal["teacher", "student"], experiment: Path, runs: Path, *, force: bool, nproc: int, inject: str | None
+) -> None:
+    if inject is None:
+        run = run_one(experiment, model, runs=runs, force=force, num_processes=nproc)
+        record = load_as(TrainingRun, run.folder / model / "record.json")
+    else:
+        delay_s = injected_delay_s(inject)
+        parent = "dataset" if model == "teacher" else "teacher"
+        run = run_one(experiment, parent, runs=runs, force=False, num_processes=nproc)
+        record = train(run, model, run.folder / "injected" / model, slow_storage_s=delay_s)
+    print_step(record)
+
+
+def injected_delay_s(fault: str) -> float:
+    """Return the seconds of ``slow-storage=20ms`` (or ``=0.02s``); raises UserError for anything else."""
+    found = re.fullmatch(r"slow-storage=(\d+(?:\.\d+)?)(ms|s)", fault)
+    if not found:
+        msg = f"--inject {fault}: no such fault; help: slow-storage=20ms"
+        raise UserError(msg)
+    return float(found[1]) * (1e-3 if found[2] == "ms" else 1.0)
+
+
+def print_step(record: TrainingRun) -> None:
+    """Print where a step's time went, and what the training reached."""
+    split: StepSplit = record.step_split
+    console = Console(highlight=False)
+    console.print(
+        f"{record.stage}: accuracy {record.accuracy.value:.4f}, {record.samples_per_s:.0f} texts/s, "
+        f"{record.dtype}, MFU {record.mfu or 0:.0%}; of {split.num_steps} steps' {split.wall_s:.1f} s:"
+    )
+    for name in StepSplit.model_fields:
+        if name not in {"num_steps", "wall_s"}:
+            seconds = getattr(split, name)
+            console.print(f"  {name.removesuffix('_s').replace('_', ' '):<10} {seconds / split.wall_s:6.1%}")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -14,16 +15,24 @@ from pipeline.experiment import Experiment, save_resolved
 from pipeline.freshness import inputs_sha256, is_fresh, outputs_sha256, source_sha256, write_stamp
 from testbed.errors import UserError
 from testbed.progress import Stages
+from testbed.records import TrainingRun
 
 STAMPS = ".stages"
 
 
 @dataclass(frozen=True)
 class Run:
-    """One experiment and the folder that its stages fill."""
+    """One experiment and the folder that its stages fill.
+
+    Attributes:
+        experiment: what to do.
+        folder: where its results go.
+        num_processes: that train together on this machine.
+    """
 
     experiment: Experiment
     folder: Path
+    num_processes: int = 1
 
     @property
     def profiles(self) -> tuple[str, ...]:
@@ -77,19 +86,36 @@ def _dataset(run: Run) -> object:
 
 
 def _teacher(run: Run) -> object:
-    from train.teacher import train_teacher
-
-    return train_teacher(run.experiment.train, dataset=run.folder / "dataset", folder=run.folder / "teacher")
+    return train(run, "teacher", run.folder / "teacher")
 
 
 def _student(run: Run) -> object:
+    return train(run, "student", run.folder / "student")
+
+
+def train(run: Run, model: Literal["teacher", "student"], folder: Path, *, slow_storage_s: float = 0.0) -> TrainingRun:
+    """Train a model into a folder, in one process or several; ``slow_storage_s`` is a fault to inject."""
+    dataset, teacher = run.folder / "dataset", run.folder / "teacher"
+    if run.num_processes > 1:
+        from train.launch import launch
+
+        return launch(
+            model,
+            run.experiment.train,
+            num_processes=run.num_processes,
+            dataset=dataset,
+            folder=folder,
+            teacher=teacher if model == "student" else None,
+            slow_storage_s=slow_storage_s,
+        )
+    if model == "teacher":
+        from train.teacher import train_teacher
+
+        return train_teacher(run.experiment.train, dataset=dataset, folder=folder, slow_storage_s=slow_storage_s)
     from train.student import train_student
 
     return train_student(
-        run.experiment.train,
-        dataset=run.folder / "dataset",
-        teacher=run.folder / "teacher",
-        folder=run.folder / "student",
+        run.experiment.train, dataset=dataset, teacher=teacher, folder=folder, slow_storage_s=slow_storage_s
     )
 
 
