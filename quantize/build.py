@@ -8,8 +8,9 @@ from pathlib import Path
 
 from quantize.checkpoint import Checkpoint, CheckpointError, open_checkpoint
 from quantize.config import QuantizeConfig
-from quantize.family import Family, Model, make_family, num_steps
+from quantize.family import Family, make_family, num_steps
 from quantize.parent import export_proven
+from quantize.recipe import Model, Splits
 from testbed.bundle import write_manifest
 from testbed.dataset import read_record, read_split
 from testbed.errors import UserError
@@ -38,14 +39,15 @@ def build_bundle(
     Raises:
         UserError: a checkpoint that cannot be exported, every variant refused, or a folder that cannot be written.
     """
-    record, test = read_record(dataset), read_split(dataset, "test")
+    record = read_record(dataset)
+    splits = Splits(*(read_split(dataset, split) for split in Splits._fields))
     models = [model for model in MODELS if config.methods_of(model)]
     opened = {model: _open(model, checkpoints, record.labels, config.max_length) for model in models}
     parents = {"dataset": file_sha256(dataset / "record.json")} | {model: opened[model].sha256 for model in models}
     try:
         with Meter() as meter, whole_folder(folder) as temporary:
             with Progress("quantize", total=sum(num_steps(config, model) for model in models)) as bar:
-                families = [make_family(config, model, opened[model], test, temporary, bar) for model in models]
+                families = [make_family(config, model, opened[model], splits, temporary, bar) for model in models]
             _say_refusals(families)
             main = families[-1]
             variants = [_with_tokenizer(family, main, temporary) for family in families]

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import re
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from testbed.records.base import Frozen
 from testbed.records.bundle import Precision
 
-# Each method by its name in a variant's name; an ``int8`` without one is row-wise.
+# Each method by its name in a variant's name. ``int8`` is row-wise dynamic; ``int8-static`` is calibrated by the
+# extremes; ``int8-weights`` leaves activations alone; ``int8-auto`` is the fastest that the search finds.
 METHODS: dict[str, Precision] = {
     "fp32": "fp32",
     "fp16": "fp16",
     "int8": "int8",
     "int8-dynamic": "int8",
+    "int8-static": "int8",
+    "int8-static-percentile": "int8",
+    "int8-static-entropy": "int8",
+    "int8-weights": "int8",
+    "int8-auto": "int8",
+    "int4-weights": "int4",
 }
 VARIANT_NAME = re.compile(rf"^(?P<model>teacher|student)-(?P<method>{'|'.join(sorted(METHODS, reverse=True))})$")
 
@@ -34,6 +41,26 @@ class InvarianceBound(Frozen):
     num_texts: int = Field(default=256, gt=0)
 
 
+class SearchConfig(Frozen):
+    """How the variant ``int8-auto`` is sought, on the dev split.
+
+    Attributes:
+        methods: INT8 methods to try, each whole first.
+        most_left_out: product groups that a method may leave in FP32 to keep the floor.
+        sensitivity_texts: dev texts on which each product's own error, and the invariance of a trial, is measured.
+        rounds: interleaved rounds of each trial's speed measurement.
+    """
+
+    methods: tuple[Literal["int8", "int8-static", "int8-static-percentile", "int8-static-entropy"], ...] = (
+        "int8",
+        "int8-static-percentile",
+        "int8-static",
+    )
+    most_left_out: int = Field(default=4, ge=0)
+    sensitivity_texts: int = Field(default=64, gt=0)
+    rounds: int = Field(default=8, ge=4)
+
+
 class QuantizeConfig(Frozen):
     """What to make of each checkpoint, and what it must keep.
 
@@ -45,8 +72,10 @@ class QuantizeConfig(Frozen):
         accuracy_points: accuracy points that a variant may lose against its FP32 parent: it is refused where the
             one-sided 95 % bound of the paired loss is above.
         invariance: bound on the dependence on batch-mates and padding.
+        search: for the variant ``int8-auto``.
         force: keep a variant that breaks a bound, with a warning in the manifest.
         external_data_bytes: weights go into a file beside the graph from this size on; protobuf ends at 2 GiB.
+        calibration_texts: training texts that calibrate static INT8 and prove FP16, the first of the split.
         speed_rounds: interleaved rounds of the speed measurement.
     """
 
@@ -61,8 +90,10 @@ class QuantizeConfig(Frozen):
     parity_bound: float = Field(default=1e-4, gt=0)
     accuracy_points: float = Field(default=1.0, ge=0)
     invariance: InvarianceBound = Field(default_factory=InvarianceBound)
+    search: SearchConfig = Field(default_factory=SearchConfig)
     force: bool = False
     external_data_bytes: int = Field(default=1_500_000_000, gt=0)
+    calibration_texts: int = Field(default=256, gt=0)
     speed_rounds: int = Field(default=12, ge=4)
 
     @model_validator(mode="after")

@@ -87,7 +87,8 @@ class Editor:
         self._consumers.setdefault(name, []).append(node)
 
     def finish(self) -> onnx.ModelProto:
-        """Return the model with its nodes in topological order and without initializers that nobody reads."""
+        """Return the model with its nodes in order, without nodes and initializers that nobody reads."""
+        self._drop_unread()
         self._sort()
         read = {name for node in self.graph.node for name in node.input}
         kept = [tensor for tensor in self.graph.initializer if tensor.name in read]
@@ -97,6 +98,16 @@ class Editor:
         if CONTRIB not in domains and any(node.domain == CONTRIB for node in self.graph.node):
             self._model.opset_import.append(helper.make_opsetid(CONTRIB, 1))
         return self._model
+
+    def _drop_unread(self) -> None:
+        outputs = {entry.name for entry in self.graph.output}
+        while True:
+            read = outputs | {name for node in self.graph.node for name in node.input}
+            unread = [node for node in self.graph.node if read.isdisjoint(node.output)]
+            if not unread:
+                return
+            for node in unread:
+                self.graph.node.remove(node)
 
     def _sort(self) -> None:
         known = {entry.name for entry in self.graph.input} | set(self._initializers) | {""}

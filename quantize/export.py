@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,6 +10,7 @@ import onnx
 
 from quantize.checkpoint import Checkpoint
 from quantize.graph import load_graph, save_graph
+from quantize.quiet import quiet
 from quantize.session import Logits, Padded, Rows, cut, open_session, run_in_batches
 from testbed.errors import UserError
 
@@ -37,7 +33,7 @@ def export_fp32(checkpoint: Checkpoint, path: Path) -> None:
     from optimum.exporters.onnx import main_export
 
     try:
-        with _quiet(), TemporaryDirectory(dir=path.parent) as scratch:
+        with quiet(), TemporaryDirectory(dir=path.parent) as scratch:
             main_export(
                 str(checkpoint.folder),
                 scratch,
@@ -142,16 +138,3 @@ def _check_symbolic(path: Path) -> None:
                     "help: export with a batch of 2 or more"
                 )
                 raise ParityError(msg)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the exporters' chatter (legacy warnings, tracer warnings) out of the progress lines."""
-    previous = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(previous)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -12,10 +11,12 @@ from quantize.checkpoint import Checkpoint
 from quantize.config import METHODS, QuantizeConfig
 from quantize.graph import fused_counts, weight_bytes
 from quantize.parent import Layouts, Parent, export_parent, write_layouts
-from quantize.session import Logits, Rows, run_in_batches
+from quantize.precision import Setting
+from quantize.recipe import Kitchen, Model, Recipe, Splits
+from quantize.session import Logits, Padded, Rows, run_in_batches
 from quantize.speed import speeds
 from quantize.verify import accuracy_loss, broken_bound, check_invariance, compare
-from testbed.dataset import Split
+from testbed.errors import UserError
 from testbed.machine import cpu_flags, isa
 from testbed.meter import Meter
 from testbed.progress import Progress
@@ -23,7 +24,6 @@ from testbed.records import Golden, Refusal, Speed, Usage, Variant, Verification
 
 NUM_GOLDENS = 8
 VARIANTS = "variants"
-Model = Literal["teacher", "student"]
 
 
 @dataclass
@@ -33,13 +33,15 @@ class Family:
     config: QuantizeConfig
     model: Model
     checkpoint: Checkpoint
-    test: Split
+    splits: Splits
     folder: Path
     rows: Rows
     variants: list[Variant] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
     layouts: dict[str, Layouts] = field(default_factory=dict)
     fp32_logits: Logits | None = None
+    reference: Padded | None = None
+    kitchen: Kitchen | None = None
 
     @property
     def goldens(self) -> tuple[Golden, ...]:
@@ -50,7 +52,7 @@ class Family:
         return tuple(
             Golden(
                 model=self.model,
-                text=self.test.texts[index],
+                text=self.splits.test.texts[index],
                 input_ids=tuple(self.rows[index]),
                 logits=tuple(self.fp32_logits[index].tolist()),
             )
@@ -64,7 +66,7 @@ def num_steps(config: QuantizeConfig, model: str) -> int:
 
 
 def make_family(
-    config: QuantizeConfig, model: Model, checkpoint: Checkpoint, test: Split, folder: Path, bar: Progress
+    config: QuantizeConfig, model: Model, checkpoint: Checkpoint, splits: Splits, folder: Path, bar: Progress
 ) -> Family:
     """Make, verify and measure one model's variants.
 
@@ -72,14 +74,15 @@ def make_family(
         config: which, and what each must keep.
         model: whose.
         checkpoint: of the model.
-        test: the split that verifies.
+        splits: of the data set.
         folder: of the bundle; files go to ``variants/``.
         bar: is advanced ``num_steps`` times.
 
     Raises:
         UserError: the checkpoint cannot be exported, or its export computes something else.
     """
-    family = Family(config, model, checkpoint, test, folder, checkpoint.tokenizer.encode_batch(test.texts))
+    rows = checkpoint.tokenizer.encode_batch(splits.test.texts)
+    family = Family(config, model, checkpoint, splits, folder, rows)
     parent = export_parent(checkpoint, family.rows, bound=config.parity_bound)
     bar.advance(model=model, step="exported")
     for method in config.methods_of(model):
@@ -94,11 +97,16 @@ def make_family(
 def _add_variant(family: Family, method: str, parent: Parent) -> None:
     name = f"{family.model}-{method}"
     with Meter() as meter:
+        try:
+            recipe = _recipe(family, method, parent)
+        except UserError as error:
+            family.refused.append(Refusal(name=name, reason=str(error)))
+            return
         layouts = write_layouts(
-            method,
+            recipe.method,
             parent,
             family.folder / VARIANTS / name,
-            flags=cpu_flags(),
+            setting=recipe.setting,
             pad_token_id=family.checkpoint.pad_token_id,
             external_from_bytes=family.config.external_data_bytes,
         )
@@ -116,10 +124,22 @@ def _add_variant(family: Family, method: str, parent: Parent) -> None:
     family.variants.append(_describe(family, name, method, layouts, verification, usage, warnings))
 
 
+def _recipe(family: Family, method: str, parent: Parent) -> Recipe:
+    if method == "fp32":
+        return Recipe(method, Setting(cpu_flags()))
+    if family.kitchen is None:
+        reference = family.reference
+        assert reference is not None, "the FP32 parent comes first"
+        family.kitchen = Kitchen(
+            family.config, family.model, family.checkpoint, family.splits, parent.padded, reference
+        )
+    return family.kitchen.recipe(method, family.folder)
+
+
 def _verify(family: Family, method: str, layouts: Layouts, parent: Parent) -> Verification | None:
     alone = run_in_batches(layouts.padded, family.rows, size=1)
     if method == "fp32":
-        family.fp32_logits = alone
+        family.fp32_logits, family.reference = alone, layouts.padded
     assert family.fp32_logits is not None, "the FP32 parent comes first"
     checks = check_invariance(
         layouts.padded,
@@ -131,7 +151,7 @@ def _verify(family: Family, method: str, layouts: Layouts, parent: Parent) -> Ve
     )
     return compare(
         alone,
-        labels=family.test.labels,
+        labels=family.splits.test.labels,
         parent=f"{family.model} checkpoint" if method == "fp32" else f"{family.model}-fp32",
         parent_logits=parent.logits if method == "fp32" else family.fp32_logits,
         invariance=checks,

@@ -42,8 +42,10 @@ def save_graph(model: onnx.ModelProto, path: Path, *, external_from_bytes: int) 
         return (path,)
     beside = path.with_name(f"{path.name}.data")
     beside.unlink(missing_ok=True)  # onnx appends to a file that is there
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)  # onnx takes the weights out of the model that it writes
     onnx.save(
-        model,
+        copy,
         path,
         save_as_external_data=True,
         all_tensors_to_one_file=True,

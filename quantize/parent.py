@@ -13,7 +13,7 @@ from quantize.export import check_dynamic_axes, check_parity, checkpoint_logits,
 from quantize.fuse import fuse
 from quantize.graph import save_graph
 from quantize.packed import packed_graph
-from quantize.precision import make
+from quantize.precision import Setting, make
 from quantize.session import Logits, Packed, Padded, Rows, open_session
 
 
@@ -84,15 +84,15 @@ def export_parent(checkpoint: Checkpoint, rows: Rows, *, bound: float) -> Parent
 
 
 def write_layouts(
-    method: str, parent: Parent, stem: Path, *, flags: frozenset[str], pad_token_id: int, external_from_bytes: int
+    method: str, parent: Parent, stem: Path, *, setting: Setting, pad_token_id: int, external_from_bytes: int
 ) -> Layouts:
     """Make one precision of both layouts, write ``<stem>.onnx`` and ``<stem>.packed.onnx``, and open them."""
-    made = make(method, parent.padded, flat=False, flags=flags)
+    made = make(method, parent.padded, setting, flat=False)
     path, packed_path = stem.with_name(f"{stem.name}.onnx"), stem.with_name(f"{stem.name}.packed.onnx")
     files = save_graph(made.model, path, external_from_bytes=external_from_bytes)
     padded = Padded(open_session(path), pad_token_id=pad_token_id)
     if parent.packed is None:
         return Layouts(made.model, made.method, padded, None, files, None)
-    packed_model = make(method, parent.packed, flat=True, flags=flags).model
+    packed_model = make(method, parent.packed, setting, flat=True).model
     files += save_graph(packed_model, packed_path, external_from_bytes=external_from_bytes)
     return Layouts(made.model, made.method, padded, Packed(open_session(packed_path)), files, packed_path)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from quantize.editor import CONTRIB, Editor
+from quantize.products import product_groups
 
 UINT8_MIDDLE, INT8_MAX, UINT8_MAX = 128, 127, 255
 # The lowest value of each activation, negated: Gelu's minimum is −0.16997 at −0.7518; rounding may go a little below.
@@ -28,26 +29,22 @@ LOWEST = {"Gelu": 0.17, "BiasGelu": 0.17, "FastGelu": 0.171, "Relu": 0.0}
 
 
 def quantize_rowwise(
-    model: onnx.ModelProto, *, flat: bool, weight_max: int = INT8_MAX, keep: frozenset[str] = frozenset()
+    model: onnx.ModelProto, *, flat: bool, weight_max: int = INT8_MAX, keep: frozenset[int] = frozenset()
 ) -> onnx.ModelProto:
-    """Return a copy of an FP32 model with every product by a constant matrix computed in INT8, scaled by rows.
+    """Return a copy of an FP32 model with its products by constant matrices computed in INT8, scaled by rows.
 
     Args:
-        model: FP32, fused or not; ``Gemm`` (the head, once a text) stays as it is.
-        flat: the products' inputs are [tokens, width] (the packed layout), else they have more dimensions.
+        model: FP32, fused or not.
+        flat: the products' left factors are [tokens, width] (the packed layout), else they have more dimensions.
         weight_max: largest quantized weight; 63 on a CPU whose INT8 kernels add pairs in 16 bits (no VNNI).
-        keep: names of MatMul nodes that stay FP32.
+        keep: places of the product groups that stay FP32.
     """
     editor = Editor(model)
-    products: dict[str, list[onnx.NodeProto]] = {}
-    for node in editor.nodes("MatMul"):
-        weight = editor.constant(node.input[1])
-        if weight is not None and weight.ndim == 2 and node.name not in keep:  # noqa: PLR2004 - a matrix
-            products.setdefault(node.input[0], []).append(node)
-    for source, nodes in products.items():
-        rows = _Rows(editor, source, flat=flat)
-        for node in nodes:
-            rows.multiply(node, weight_max)
+    for place, group in enumerate(product_groups(editor)):
+        if place not in keep:
+            rows = _Rows(editor, group.source, flat=flat)
+            for node in group.nodes:
+                rows.multiply(node, weight_max)
     return editor.finish()
 
 

@@ -19,6 +19,7 @@ from testbed.records.dataset import DatasetRecord
 from testbed.records.fleet import FleetPlan
 from testbed.records.judges import JudgeReport
 from testbed.records.load import Capacity, LoadTestRun
+from testbed.records.quantization import QuantizationSearch, ServedVerification
 from testbed.records.sweeps import BatchingSweep, OverloadReport
 from testbed.records.training import TrainingRun
 
@@ -32,6 +33,8 @@ AnyRecord = Annotated[
     | JudgeReport
     | LoadTestRun
     | OverloadReport
+    | QuantizationSearch
+    | ServedVerification
     | TrainingRun,
     Field(discriminator="kind"),
 ]
