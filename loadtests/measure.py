@@ -13,6 +13,7 @@ from loadtests.config import LoadTestConfig
 from loadtests.counts import ServerCounts, counts_between
 from loadtests.figures import Figures, figures
 from loadtests.generator import GeneratorProcess
+from loadtests.neighbours import other_share, read_cores
 from loadtests.plan import Arrivals, Outcome, Plan
 from loadtests.rows import read_rows
 from loadtests.scrape import read_counters, read_proof
@@ -35,6 +36,7 @@ class Measured:
     checks: tuple[Check, ...]
     server: ServerUsage | None
     counts: ServerCounts
+    other_cpu: float | None
     proof: Proof | None
 
     @property
@@ -94,7 +96,10 @@ class Bench:
         before = read_counters(target.url)
         # The meter is our own process's: the generator's and the scrapes' time are not the server's.
         meter = None if target.pid is None else self._meter(target).begin()
+        cores = {*(target.cores or ()), *(self.generator.cores or ())}
+        times, begin_s = read_cores(cores), time.monotonic()
         outcome = self.generator.run(plan)
+        wall_s, times_after = time.monotonic() - begin_s, read_cores(cores)
         loaded = None if meter is None else meter.end()
         counts = counts_between(before, read_counters(target.url))
         rows = read_rows(outcome.rows_file)
@@ -113,7 +118,9 @@ class Bench:
             target=target,
             proof=proof,
         )
-        return Measured(plan, outcome, found, judge(evidence), _server(target, loaded, counts), counts, proof)
+        own_s = None if loaded is None or target.cores is None else loaded.cpu_s + outcome.cpu_s
+        other = None if own_s is None else other_share(times, times_after, own_s=own_s, wall_s=wall_s)
+        return Measured(plan, outcome, found, judge(evidence), _server(target, loaded, counts), counts, other, proof)
 
     def provenance(self) -> Provenance:
         """Return the fields that all records of this bench share."""
@@ -162,6 +169,7 @@ class Bench:
             checks=measured.checks,
             timings=found.timings,
             generator_cpu=measured.outcome.cpu_s / measured.outcome.wall_s / measured.outcome.processes,
+            other_cpu=measured.other_cpu,
             server=measured.server,
             proof=measured.proof,
             rows_file=rows_file.name,

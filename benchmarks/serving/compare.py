@@ -136,7 +136,7 @@ def one_round(
     taking_part = [each for each in contenders(PEERS / "peers.yaml", environments) if not only or each.name in only]
     if number % 2 == 0:
         taking_part.reverse()
-    config = LoadTestConfig(slo_s=slo_ms / 1e3, single_stream_s=1.0, probe_s=1.5, confirm_s=3.0, confirm_max_s=6.0)
+    config = LoadTestConfig(slo_s=slo_ms / 1e3, single_stream_s=1.0, probe_s=1.5, max_probes=8, confirm_max_s=8.0)
     folder = into / f"round-{number}"
     with bundle_bench(config, opened, folder, logs=folder) as bench:
         list(measure_round(bench, opened, variant, taking_part, equal_qps=equal_qps))
@@ -175,8 +175,8 @@ def as_table(into: Path) -> str:
         elif isinstance(record, LoadTestRun) and record.purpose == EQUAL_LOAD:
             equal.setdefault(record.profile, []).append(record)
     lines = [
-        "| server | peak queries/s at the SLO (each round) | p50 ms | p99 ms | valid | CPU ms a query | peak RSS MB |",
-        "|---" * 7 + "|",
+        "| server | peak/s at the SLO (each round) | p50 ms | p99 ms | valid | CPU ms a query | peak RSS MB | others' CPU |",
+        "|---" * 8 + "|",
     ]
     order = sorted(capacities, key=lambda name: -_median([found.max_qps_at_slo or 0 for found in capacities[name]]))
     lines += [_line(name, capacities[name], equal[name]) for name in order]
@@ -196,10 +196,11 @@ def _line(name: str, capacities: Sequence[Capacity], equal: Sequence[LoadTestRun
     used = [run.server.loaded for run in equal if run.server is not None]
     cpu_ms = _median([run.server.loaded.cpu_s / run.num_ok * 1e3 for run in equal if run.server and run.num_ok])
     rss_mb = _median([(usage.peak_rss_bytes or 0) / 1e6 for usage in used])
+    others = _median([run.other_cpu or 0.0 for run in equal])
     valid = f"{sum(run.valid for run in equal)} of {len(equal)}"
     return (
         f"| {name} | **{_median([peak or 0 for peak in peaks]):.0f}** ({each}) | {p50:.2f} | {p99:.2f} | {valid} "
-        f"| {cpu_ms:.2f} | {rss_mb:.0f} |"
+        f"| {cpu_ms:.2f} | {rss_mb:.0f} | {others:.2f} |"
     )
 
 

@@ -108,6 +108,8 @@ class LoadTestRun(Record):
         checks: the rules.
         timings: the server's own mean seconds by part (``queue``, ``tokenize``, ``compute``, …) from Server-Timing.
         generator_cpu: CPU seconds of the generator over its wall time and its cores.
+        other_cpu: cores' worth of work that neither server nor generator did, on the cores that they were pinned to
+            (a hypervisor's steal included); what disturbs a latency without being a rule. None where not pinned.
         server: metered process tree; None for a server that we did not start.
         proof: what answered.
         rows_file, rows_sha256: the raw rows, a Parquet file beside the record.
@@ -138,6 +140,7 @@ class LoadTestRun(Record):
     checks: tuple[Check, ...]
     timings: dict[str, float] = Field(default_factory=dict)
     generator_cpu: float | None
+    other_cpu: float | None = None
     server: ServerUsage | None
     proof: Proof | None
     rows_file: str
