@@ -175,7 +175,7 @@ def as_table(into: Path) -> str:
         elif isinstance(record, LoadTestRun) and record.purpose == EQUAL_LOAD:
             equal.setdefault(record.profile, []).append(record)
     lines = [
-        "| server | peak/s at the SLO (each round) | p50 ms | p99 ms | valid | CPU ms a query | peak RSS MB | others' CPU |",
+        "| server | peak/s (each round) | p50 ms | p99 ms | valid | CPU ms a query | peak RSS MB | others' CPU |",
         "|---" * 8 + "|",
     ]
     order = sorted(capacities, key=lambda name: -_median([found.max_qps_at_slo or 0 for found in capacities[name]]))
