@@ -223,9 +223,8 @@ class Round:
 
     def _warm_up(self) -> None:
         """Open connections and let first requests pass, unrecorded; a dead server shows itself in the run."""
-        texts = pick(len(self._texts), self._plan.warmup_queries, seed=self._plan.seed)
         group = Group()
-        for text in texts:
+        for text in pick(len(self._texts), self._plan.warmup_queries, seed=self._plan.seed):
             group.spawn(self._warm, self._form.body([self._texts[text]]))
         group.join()
 
