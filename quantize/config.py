@@ -10,8 +10,9 @@ from pydantic import Field, model_validator
 from testbed.records.base import Frozen
 from testbed.records.bundle import Precision
 
-# Each method by its name in a variant's name. ``int8`` is row-wise dynamic; ``int8-static`` is calibrated by the
-# extremes; ``int8-weights`` leaves activations alone; ``int8-auto`` is the fastest that the search finds.
+# Each method by its name in a variant's name. ``int8`` is row-wise dynamic, ``int8-dynamic`` what libraries make;
+# ``int8-static`` is calibrated by the extremes, ``int8-mixed`` static behind LayerNormalization and row-wise elsewhere;
+# ``int8-weights`` leaves activations alone; ``int8-auto`` is the fastest that the search finds.
 METHODS: dict[str, Precision] = {
     "fp32": "fp32",
     "fp16": "fp16",
@@ -20,6 +21,7 @@ METHODS: dict[str, Precision] = {
     "int8-static": "int8",
     "int8-static-percentile": "int8",
     "int8-static-entropy": "int8",
+    "int8-mixed": "int8",
     "int8-weights": "int8",
     "int8-auto": "int8",
     "int4-weights": "int4",
@@ -51,8 +53,11 @@ class SearchConfig(Frozen):
         rounds: interleaved rounds of each trial's speed measurement.
     """
 
-    methods: tuple[Literal["int8", "int8-static", "int8-static-percentile", "int8-static-entropy"], ...] = (
+    methods: tuple[
+        Literal["int8", "int8-static", "int8-static-percentile", "int8-static-entropy", "int8-mixed"], ...
+    ] = (
         "int8",
+        "int8-mixed",
         "int8-static-percentile",
         "int8-static",
     )

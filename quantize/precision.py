@@ -12,8 +12,10 @@ import numpy as np
 import onnx
 
 from quantize.calibration import Calibrated, Calibration, calibrate
+from quantize.embeddings import quantize_embeddings
 from quantize.float16 import find_blocked, overflows, to_float16, watched
 from quantize.graph import load_graph, save_graph
+from quantize.mixed import quantize_mixed
 from quantize.products import product_groups
 from quantize.quiet import quiet
 from quantize.rowwise import INT8_MAX, quantize_rowwise
@@ -29,7 +31,9 @@ CALIBRATIONS: dict[str, Calibration] = {
     "int8-static": "minmax",
     "int8-static-percentile": "percentile",
     "int8-static-entropy": "entropy",
+    "int8-mixed": "percentile",
 }
+FLOAT_METHODS = ("fp32", "fp16")
 WEIGHT_BITS = {"int8-weights": 8, "int4-weights": 4}
 # FP16 keeps 11 bits: logits of a sound model move by some thousandths, of an overflowing one by whole numbers.
 FP16_BOUND = 0.1
@@ -126,11 +130,13 @@ def make(method: str, fused: onnx.ModelProto, setting: Setting, *, flat: bool) -
         setting: what was prepared.
         flat: it is the packed layout.
     """
-    maker = _MAKERS[method]
-    made = maker(fused, setting, flat)
-    if not setting.keep:
+    made = _MAKERS[method](fused, setting, flat)
+    if method in FLOAT_METHODS:
         return made
-    return Made(made.model, f"{made.method}; {len(setting.keep)} of {len(product_groups(fused))} product groups FP32")
+    model = quantize_embeddings(made.model)
+    if not setting.keep:
+        return Made(model, made.method)
+    return Made(model, f"{made.method}; {len(setting.keep)} of {len(product_groups(fused))} product groups FP32")
 
 
 def _is_faulty(model: onnx.ModelProto, material: Material) -> bool:
@@ -191,6 +197,15 @@ def _static(fused: onnx.ModelProto, setting: Setting, flat: bool) -> Made:
     return Made(model, f"static int8 QDQ per channel, {words}{', 7 bits' if setting.narrow else ''}")
 
 
+def _mixed(fused: onnx.ModelProto, setting: Setting, flat: bool) -> Made:
+    found = setting.calibrated
+    assert found is not None
+    model = quantize_mixed(fused, found.ranges, flat=flat, weight_max=setting.weight_max, keep=setting.keep)
+    words = f"{found.method} over {found.num_texts} training texts, sha256 {found.sha256[:16]}"
+    narrow = ", 7 bits" if setting.narrow else ""
+    return Made(model, f"int8 per channel, static after LayerNormalization ({words}), row-wise elsewhere{narrow}")
+
+
 def _weights(bits: int) -> Callable[[onnx.ModelProto, Setting, bool], Made]:
     def maker(fused: onnx.ModelProto, setting: Setting, flat: bool) -> Made:  # noqa: ARG001 - one signature
         with quiet():
@@ -205,6 +220,7 @@ _MAKERS: dict[str, Callable[[onnx.ModelProto, Setting, bool], Made]] = {
     "fp16": _fp16,
     "int8": _rowwise,
     "int8-dynamic": _dynamic,
-    **dict.fromkeys(CALIBRATIONS, _static),
+    "int8-mixed": _mixed,
+    **dict.fromkeys((method for method in CALIBRATIONS if method != "int8-mixed"), _static),
     **{method: _weights(bits) for method, bits in WEIGHT_BITS.items()},
 }
