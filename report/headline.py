@@ -32,7 +32,7 @@ def _against(chosen: ServingCost, rows: Rows, baseline: str) -> list[str]:
         return []
     base = next((r for r in rows if (r.variant, r.profile) == (baseline, chosen.profile)), None)
     if base is None or not base.cost_usd_per_million_queries or not chosen.cost_usd_per_million_queries:
-        return [f"; {baseline} has no cost to hold it against"]
+        return [f"; {baseline} on {chosen.profile} has no cost to hold it against"]
     factor = base.cost_usd_per_million_queries / chosen.cost_usd_per_million_queries
     kept = chosen.accuracy.value / base.accuracy.value
     return [f", {factor:.2g} times cheaper than {baseline}, with {kept:.1%} of its accuracy"]

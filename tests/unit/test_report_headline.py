@@ -27,7 +27,9 @@ def test_a_baseline_without_a_cost_is_told(tmp_path):
     run = made.write_run(tmp_path)
     lost = made.capacity("teacher-fp32", "cpu", (80.0,), max_qps_at_slo=None, reason="none held: 1/s")
     made.write(lost, run / "loads" / "teacher-fp32.cpu.capacity.json")
-    assert "teacher-fp32 has no cost to hold it against" in headline(run, traffic=Traffic(mean_qps=300, peak_qps=900))
+    assert "teacher-fp32 on cpu has no cost to hold it against" in headline(
+        run, traffic=Traffic(mean_qps=300, peak_qps=900)
+    )
 
 
 def test_nothing_valid_gives_no_recommendation(tmp_path):
