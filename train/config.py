@@ -76,8 +76,8 @@ class StudentConfig(Recipe):
         if self.model is not None and self.hidden_weight:
             msg = "hidden_weight must be 0 where model is given: its hidden states are not the teacher's"
             raise ValueError(msg)
-        if len(set(self.layers)) != len(self.layers) or min(self.layers) < 0:
-            msg = "layers are distinct numbers from 0"
+        if list(self.layers) != sorted(set(self.layers)) or min(self.layers) < 0:
+            msg = "layers ascend, from 0, without repeats"
             raise ValueError(msg)
         return self
 

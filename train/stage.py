@@ -13,15 +13,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from pydantic import JsonValue
-from tokenizers import Tokenizer
 
 from testbed.dataset import SPLITS, read_record, read_split
 from testbed.folders import whole_folder
-from testbed.machine import provenance
 from testbed.metrics import accuracy
 from testbed.progress import say
 from testbed.records.dataset import DatasetRecord
-from testbed.records.files import file_sha256, save
+from testbed.records.files import save
 from testbed.records.training import TrainingRun
 from testbed.tokenization import TextTokenizer
 from train import ledger, probe
@@ -34,14 +32,13 @@ from train.journal import Journal
 from train.loop import Loop
 from train.model import max_positions, shape_of
 from train.objective import Objective
+from train.outcome import Outcome, record_of, write_checkpoint
 from train.phases import Phases
 from train.precision import Precision, choose
 from train.processes import Processes
 from train.targets import Targets
 from train.tokens import TokenFile, encode, write_tokens
 from train.vocabulary import Vocabulary
-
-TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 
 
 @dataclass
@@ -116,7 +113,7 @@ class Stage:
         with self.phases.phase("evaluate"):
             test_logits = self._test_logits()
         vocabulary.restore(self.model, whole_embedding)
-        return self._finish(loop, prediction, num_truncated, gemm, test_logits)
+        return self._finish(Outcome(loop, prediction, num_truncated, gemm, test_logits))
 
     def evaluate_dev(self, precision: Precision) -> float:
         """Return the accuracy on the dev split, in the training's own precision."""
@@ -203,88 +200,21 @@ class Stage:
             precision=Precision("fp32", "evaluation"),
         )
 
-    def _finish(
-        self,
-        loop: Loop,
-        prediction: ledger.Prediction,
-        num_truncated: int,
-        gemm: float,
-        test_logits: np.ndarray[Any, np.dtype[np.float32]],
-    ) -> TrainingRun:
+    def _finish(self, outcome: Outcome) -> TrainingRun:
         record: TrainingRun | None = None
         if self.processes.main:
             with whole_folder(self.folder) as temporary:
                 with self.phases.phase("save"):
-                    files = self._write_checkpoint(temporary, loop, test_logits)
-                record = self._record(loop, prediction, num_truncated, gemm, test_logits, files)
+                    files = write_checkpoint(self, outcome, temporary)
+                record = record_of(self, outcome, files)
                 save(record, temporary / "record.json")
         record = self.processes.from_main(record)
         if self.processes.local_rank == 0:
             shutil.rmtree(self.attempts, ignore_errors=True)
         return record
 
-    def _write_checkpoint(
-        self, target: Path, loop: Loop, test_logits: np.ndarray[Any, np.dtype[np.float32]]
-    ) -> dict[str, str]:
-        self.model.save_pretrained(target, safe_serialization=True)
-        write_tokenizer(self.source, target, max_length=self.max_length)
-        np.save(target / "test_logits.npy", test_logits)
-        loop.journal.write(target / "steps.parquet")
-        shutil.copytree(self.work / "tensorboard", target / "tensorboard")
-        return {path.name: file_sha256(path) for path in sorted(target.iterdir()) if path.is_file()}
-
-    def _record(
-        self,
-        loop: Loop,
-        prediction: ledger.Prediction,
-        num_truncated: int,
-        gemm: float,
-        test_logits: np.ndarray[Any, np.dtype[np.float32]],
-        files: dict[str, str],
-    ) -> TrainingRun:
-        rows = loop.journal.rows
-        phases = self.phases.so_far()
-        train_s = phases["train"].wall_s
-        num_samples = sum(row["num_texts"] for row in rows)
-        num_tokens = sum(row["num_tokens"] for row in rows)
-        model_flops = sum(row["model_flops"] for row in rows)
-        on_gpu = self.processes.device.type == "cuda"
-        peak = phases["train"].peak_device_bytes if on_gpu else phases["train"].peak_rss_bytes
-        return TrainingRun(
-            **provenance(self._config_section(), self.parents | {"dataset": file_sha256(self.dataset / "record.json")}),
-            stage=self.name,
-            initialised_from=self.initialised_from,
-            model=self.shape,
-            seed=self.config.seed,
-            usage=self.phases.total(),
-            phases=phases,
-            dtype=loop.precision.name,
-            dtype_reason=loop.precision.reason,
-            num_steps=len(rows),
-            num_samples=num_samples,
-            num_tokens=num_tokens,
-            num_padded_tokens=sum(row["num_padded_tokens"] for row in rows),
-            num_truncated=num_truncated,
-            samples_per_s=num_samples / train_s,
-            tokens_per_s=num_tokens / train_s,
-            model_flops=model_flops,
-            gemm_flops_per_s=gemm,
-            mfu=model_flops / (train_s * gemm),
-            step_split=loop.journal.split(),
-            memory=prediction.ledger(*loop.feed.largest_batch(), measured_peak_bytes=peak),
-            epochs=tuple(loop.epochs),
-            accuracy=accuracy(test_logits.argmax(axis=1), self.tokens["test"].labels),
-            checkpoint=files,
-            num_processes=self.processes.world_size,
-            resumed_from_step=loop.resumed_from_step,
-            switches={
-                "threads": torch.get_num_threads(),
-                "compile": self.config.compile,
-                "tf32": torch.backends.cuda.matmul.allow_tf32,
-            },
-        )
-
-    def _config_section(self) -> dict[str, JsonValue]:
+    def config_section(self) -> dict[str, JsonValue]:
+        """Return the part of the configuration that this stage depends on."""
         section: dict[str, JsonValue] = self.config.model_dump(mode="json")
         section.pop("student" if self.name == "teacher" else "teacher")
         return section
@@ -293,7 +223,7 @@ class Stage:
         """Return a hash of all that decides the trained weights; a checkpoint of another one is not resumed."""
         decides = {
             "stage": self.name,
-            "config": self._config_section(),
+            "config": self.config_section(),
             "parents": self.parents,
             "dataset": {name: split.sha256 for name, split in self.record.splits.items()},
             "world_size": self.processes.world_size,
@@ -309,14 +239,3 @@ class Stage:
         checkpoints = Checkpoints(self.work / "checkpoints")
         found = [checkpoints.latest() if self.processes.main else None]
         return checkpoints, self.processes.from_main(found)[0]
-
-
-def write_tokenizer(source: Path, target: Path, *, max_length: int) -> None:
-    """Copy a fast tokenizer without padding and cut at ``max_length``, whatever its file had hard-coded."""
-    tokenizer = Tokenizer.from_file(str(source / "tokenizer.json"))
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(max_length)
-    tokenizer.save(str(target / "tokenizer.json"))
-    for name in TOKENIZER_FILES:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, target / name)

@@ -37,7 +37,8 @@ class Vocabulary:
         """Give the model the smaller embedding; returns the whole one, for ``restore``."""
         whole = model.get_input_embeddings()
         model.set_input_embeddings(_embedding(whole.weight.detach()[self.kept].clone(), whole.padding_idx))
-        return torch.Tensor(whole.weight.detach())
+        kept: Tensor = whole.weight.detach()
+        return kept
 
     def restore(self, model: Any, whole: Tensor) -> None:  # noqa: ANN401
         """Write the trained rows into ``whole`` and give that back to the model."""
