@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
@@ -65,7 +65,11 @@ def _add_server_routes(app: FastAPI, repository: Repository, lifecycle: Lifecycl
         answer = {"ready": is_ready, "phase": lifecycle.phase.name.lower()}
         return JSONResponse(answer, status_code=200 if is_ready else 503)
 
-    @app.get("/metrics", summary="Metrics of all workers, for Prometheus")
+    @app.get(
+        "/metrics",
+        summary="Metrics of all workers, for Prometheus",
+        response_class=PlainTextResponse,
+    )
     async def metrics() -> Response:
         for model in repository.loaded():
             model.note_levels()

@@ -60,10 +60,19 @@ class NotFound(InvalidRequest):
 
 
 class MethodNotAllowed(InvalidRequest):
-    """The path exists, this method on it does not."""
+    """The path exists, this method on it does not.
+
+    Args:
+        message: what the client reads.
+        allowed: the methods that do, as the ``Allow`` header has them.
+    """
 
     status = HTTPStatus.METHOD_NOT_ALLOWED
     reason = "method_not_allowed"
+
+    def __init__(self, message: str, *, allowed: str) -> None:
+        super().__init__(message)
+        self.allowed = allowed
 
 
 class TooLarge(InvalidRequest):

@@ -15,7 +15,7 @@ import orjson
 from serve import instruments
 from serve.bodies import Receive, compress, read_body
 from serve.config import Limits
-from serve.errors import ClientLeft, ServeError, TooLarge
+from serve.errors import ClientLeft, MethodNotAllowed, ServeError, TooLarge
 from serve.jobs import Job
 from serve.model import Model
 from serve.protocols.codec import Ask, Codec, Headers, Reply, positive_number
@@ -38,6 +38,7 @@ PRIORITY_HEADER = b"x-breakeven-priority"
 PROOF_HEADER = b"x-breakeven-proof"
 REQUEST_ID_HEADER = b"x-request-id"
 OPEN_PATHS = frozenset({"/v2/health/live", "/v2/health/ready"})
+PAGE = "/"
 CLOSE = (b"connection", b"close")
 
 
@@ -67,12 +68,15 @@ class Front:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        found = route(scope["method"], scope["path"])
-        if found is not None:
+        found = route(scope["path"])
+        if found is not None and scope["method"] == "POST":
             await self._infer(*found, scope, receive, send)
             return
         arrived_s = time.monotonic()
         try:
+            if found is not None and not (scope["method"] == "GET" and scope["path"] == PAGE):
+                msg = f"{scope['method']} {scope['path']}: inference is asked for by POST"
+                raise MethodNotAllowed(msg, allowed="GET, POST" if scope["path"] == PAGE else "POST")
             if scope["path"] not in OPEN_PATHS:
                 self._keys.check(dict(scope["headers"]))
         except ServeError as error:
@@ -144,10 +148,8 @@ class Front:
         return timed
 
 
-def route(method: str, path: str) -> tuple[Codec, str | None, str | None] | None:
-    """Return codec, model name and version of an inference request; None for every other path."""
-    if method != "POST":
-        return None
+def route(path: str) -> tuple[Codec, str | None, str | None] | None:
+    """Return codec, model name and version of an inference path; None for every other one."""
     match path.split("/")[1:]:
         case [""] | ["predict"]:
             return HF, None, None
@@ -187,6 +189,8 @@ def add_headers(reply: Reply, headers: Headers, model: Model) -> None:
 def error_reply(error: ServeError) -> Reply:
     """Return the body that every protocol's clients understand, with the reason in one word."""
     headers = [] if error.retry_after_s is None else [(b"retry-after", str(error.retry_after_s).encode())]
+    if isinstance(error, MethodNotAllowed):
+        headers.append((b"allow", error.allowed.encode()))
     if isinstance(error, TooLarge):
         headers.append(CLOSE)  # what is still on its way is not worth reading
     return Reply(orjson.dumps({"error": str(error), "reason": error.reason}), headers=headers)

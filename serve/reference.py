@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field
 
+# A text of nothing but white space is refused.
+Text = Annotated[str, Field(pattern=r"\S")]
 REF = "#/components/schemas/{model}"
 
 
@@ -70,7 +72,7 @@ class ClassificationRequest(BaseModel):
     """One text or several."""
 
     model_config = ConfigDict(extra="allow")
-    inputs: Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_length=1)]
+    inputs: Text | Annotated[list[Text], Field(min_length=1)]
     parameters: ClassificationParameters | None = None
 
 
@@ -85,7 +87,7 @@ class PredictRequest(BaseModel):
     """KServe v1: one text an instance."""
 
     model_config = ConfigDict(extra="allow")
-    instances: Annotated[list[str], Field(min_length=1)]
+    instances: Annotated[list[Text], Field(min_length=1)]
 
 
 class Prediction(BaseModel):

@@ -71,7 +71,9 @@ def _top_k(parameters: dict[str, Any]) -> int | None:
 
 
 def _function(parameters: dict[str, Any]) -> str:
-    function = parameters.get("function_to_apply") or "softmax"
+    function = parameters.get("function_to_apply")
+    if function is None:
+        return "softmax"
     if function not in FUNCTIONS:
         msg = f"function_to_apply is {function!r}; help: one of {', '.join(FUNCTIONS)}"
         raise InvalidRequest(msg)

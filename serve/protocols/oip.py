@@ -69,7 +69,7 @@ class OpenInference:
             texts=texts,
             ids=ids,
             # Triton's parameter is in microseconds; its priority 1 is the highest, 0 the default.
-            timeout_s=positive_number(timeout, "timeout") / 1e6 if timeout else None,
+            timeout_s=None if timeout in (None, 0) else positive_number(timeout, "timeout") / 1e6,
             urgent=parameters.get("priority") == 1,
             request_id=None if request_id is None else str(request_id),
             options=_wanted(document, parameters),
