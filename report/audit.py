@@ -25,6 +25,7 @@ def audit(report: CostReport, evidence: Evidence) -> tuple[Finding, ...]:
         _energy(report),
         _prices(report),
         _bundle(evidence),
+        _machines(evidence),
         _commits(evidence),
         *_queueing(report),
         *_judges(evidence),
@@ -123,7 +124,7 @@ def _repeats(report: CostReport) -> Finding:
     single = [f"{row.variant} on {row.profile}" for row in report.serving if row.qps_interval is None and row.valid]
     if not single:
         return Finding(status="ok", subject="repeats", text="every capacity was confirmed more than once")
-    text = f"{len(single)} capacities were confirmed once, so they carry no interval: {', '.join(single)}"
+    text = f"confirmed once, so without an interval: the capacity of {', '.join(single)}"
     return Finding(status="note", subject="repeats", text=text)
 
 
@@ -154,6 +155,18 @@ def _bundle(evidence: Evidence) -> Finding:
         text = f"{len(stale)} load tests were made with an earlier manifest (same model files): {stale[0]}, …"
         return Finding(status="note", subject="bundle", text=text)
     return Finding(status="ok", subject="bundle", text=f"all load tests served manifest {current[:12]}")
+
+
+def _machines(evidence: Evidence) -> Finding:
+    """Say whether training, export and serving ran on one machine; each is charged at its own machine's price."""
+    made = {f"the {stage}": run.machine for stage, run in evidence.training.items()}
+    made |= {"the bundle": evidence.manifest.machine}
+    made |= {f"{profile} load tests": evidence.machine_of(profile) for _, profile in evidence.rows()}
+    names = {what: f"{m.cpu_model} ({m.usable_cores:g} cores)" for what, m in made.items()}
+    if len(set(names.values())) == 1:
+        return Finding(status="ok", subject="machines", text=f"everything was made on {next(iter(names.values()))}")
+    text = "; ".join(f"{what} on {name}" for what, name in names.items())
+    return Finding(status="note", subject="machines", text=f"several machines, each charged at its own price: {text}")
 
 
 def _commits(evidence: Evidence) -> Finding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
-from report.charts.figure import Figure, table, tip
+from report.charts.figure import BAR_HEIGHT, Figure, table, tip
 from report.words import usd
 from testbed.records.cost import CostReport, Step
 
@@ -44,6 +44,7 @@ def staircase(report: CostReport, profile: str) -> Figure | None:
         caption=caption,
         alt_text=f"Bars of the cost of a query after each step. {caption}",
         chart=bars + labels,
+        height=BAR_HEIGHT * len(steps),
     )
 
 

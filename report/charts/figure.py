@@ -18,7 +18,7 @@ PALETTE: Final = ("#EE7733", "#0077BB", "#009988", "#CC3311", "#EE3377", "#33BBE
 MARGIN = 1.25  # of a logarithmic scale beyond what is drawn
 WIDE_DECADES = 2.5
 STATIC_WIDTH = 720
-HEIGHT = 320
+BAR_HEIGHT = 60  # of one bar of a bar chart, its gap counted
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 
 
@@ -32,6 +32,7 @@ class Figure:
         caption: what to see in it, in a sentence or two, with the figures.
         alt_text: the chart in words, for who cannot see it.
         chart: the Altair chart; its width is the page's.
+        height: of the plot, in pixels.
     """
 
     name: str
@@ -39,15 +40,16 @@ class Figure:
     caption: str
     alt_text: str
     chart: alt.LayerChart | alt.Chart
+    height: int = 320
 
     def spec(self) -> dict[str, Any]:
         """Return the Vega-Lite specification that the page draws, as wide as its place."""
-        sized = self.chart.properties(width="container", height=HEIGHT, description=self.alt_text)
+        sized = self.chart.properties(width="container", height=self.height, description=self.alt_text)
         return dict(sized.configure(autosize=alt.AutoSizeParams(type="fit-x", contains="padding")).to_dict())
 
     def save(self, folder: Path) -> None:
         """Write ``<name>.svg`` and ``<name>.png`` for documents that cannot run the page."""
-        sized = self.chart.properties(width=STATIC_WIDTH, height=HEIGHT, title=self.title, background="white")
+        sized = self.chart.properties(width=STATIC_WIDTH, height=self.height, title=self.title, background="white")
         spec = sized.configure_axis(tickCount=7).configure_legend(columns=4).to_dict()
         svg = vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)
         png = vl_convert.vegalite_to_png(spec, vl_version=VEGA_LITE, scale=2)

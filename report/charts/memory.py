@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
-from report.charts.figure import Figure, table, tip
+from report.charts.figure import BAR_HEIGHT, Figure, table, tip
 from report.evidence import Evidence
 from report.words import bytes_
 from testbed.records import MemoryLedger
@@ -50,7 +50,7 @@ def memory_ledger(evidence: Evidence) -> Figure | None:
             tooltip=[tip("stage"), tip("use"), tip("gb", "GB", ".3r")],
         )
     )
-    ticks = alt.Chart(table(peaks)).mark_tick(color="#CC3311", thickness=3, size=64)
+    ticks = alt.Chart(table(peaks)).mark_tick(color="#CC3311", thickness=3, size=44)
     told = " ".join(_sentence(stage, ledger) for stage, ledger in ledgers.items())
     return Figure(
         name="memory-ledger",
@@ -58,6 +58,7 @@ def memory_ledger(evidence: Evidence) -> Figure | None:
         caption=f"Predicted before the run, by use; the red mark is the measured peak. {told}",
         alt_text=f"Stacked bars of training memory. {told}",
         chart=bars + ticks.encode(x="gb:Q", y=y, tooltip=[tip("stage"), tip("what"), tip("gb", "GB", ".3r")]),
+        height=BAR_HEIGHT * len(ledgers),
     )
 
 

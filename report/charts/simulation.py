@@ -29,7 +29,9 @@ def simulated_against_measured(report: CostReport) -> Figure | None:
     )
     base = alt.Chart(table(values))
     tips = [tip("percentile"), tip("how"), tip("load", "queries/s", ".4r"), tip("ms", number=".3r")]
-    lines = base.transform_filter("datum.how == 'simulated'").mark_line(strokeWidth=2).encode(x, y, shade)
+    joined = alt.Y("mean(ms):Q", scale=y_scale, axis=y_axis)
+    lines = base.transform_filter("datum.how == 'simulated'").mark_line(strokeWidth=2)
+    lines = lines.encode(x, joined, shade)
     shape = alt.Shape(
         "how:N",
         scale=alt.Scale(domain=["measured", "simulated", "predicted"], range=["circle", "diamond", "triangle"]),

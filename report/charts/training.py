@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
-from report.charts.figure import PALETTE, Figure, table, tip
+from report.charts.figure import BAR_HEIGHT, Figure, table, tip
 from report.evidence import Evidence
 from report.words import duration
 from testbed.records import StepSplit, TrainingRun
@@ -19,6 +19,7 @@ PARTS = {
     "other_s": "rest of the loop",
 }
 PART_SHADES = ("#CC3311", "#EE3377", "#33BBEE", "#0077BB", "#8F6FC8", "#009988", "#999999")
+PHASE_SHADES = ("#8F6FC8", "#33BBEE", "#009988", "#0077BB", "#EE7733", "#EE3377", "#999999", "#CC3311", "#666666")
 REST = "rest"
 
 
@@ -34,6 +35,7 @@ def step_split(evidence: Evidence) -> Figure | None:
         caption=caption,
         alt_text=f"Stacked bars of a training step's parts. {caption}",
         chart=_stacked(parts, list(PARTS.values()), PART_SHADES, title="milliseconds a step", scale=1000),
+        height=BAR_HEIGHT * len(parts),
     )
 
 
@@ -49,7 +51,8 @@ def phase_split(evidence: Evidence) -> Figure | None:
         title="From raw rows to a saved checkpoint",
         caption=caption,
         alt_text=f"Stacked bars of the phases of training. {caption}",
-        chart=_stacked(parts, names, PALETTE, title="seconds", scale=1),
+        chart=_stacked(parts, names, PHASE_SHADES, title="seconds", scale=1),
+        height=BAR_HEIGHT * len(parts),
     )
 
 
