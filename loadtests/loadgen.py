@@ -19,11 +19,10 @@ from urllib.parse import urlsplit
 
 import mlperf_loadgen as lg  # type: ignore[import-not-found]  # a compiled module without stubs
 
-from loadtests.loadgen_order import LoadGenOutcome, LoadGenPlan
+from loadtests.loadgen_order import LoadGenOutcome, LoadGenPlan, read_summary
 from loadtests.plan import Plan
 from loadtests.protocols import WireForm, wire_form
 from loadtests.texts import read_texts
-from testbed.latency import summarise
 
 CONNECTIONS = 128
 SUMMARY = "mlperf_log_summary.txt"
@@ -111,34 +110,6 @@ def judge_with_loadgen(order: LoadGenPlan) -> LoadGenOutcome:
     lg.DestroySUT(under_test)
     system.stop()
     return read_summary((order.folder / SUMMARY).read_text(encoding="utf-8"), system.latencies_s, dict(system.errors))
-
-
-def read_summary(text: str, latencies_s: list[float], errors: dict[str, int]) -> LoadGenOutcome:
-    """Return the figures of LoadGen's own summary."""
-    pairs = dict(_pair(line) for line in text.splitlines() if ":" in line)
-    quantiles = {
-        f"p{float(name.split()[0]):g}": float(value) * NANO
-        for name, value in pairs.items()
-        if name.endswith("percentile latency (ns)")
-    }
-    reasons = [line.strip(" *") for line in text.splitlines() if line.strip().startswith("*")]
-    seen = summarise(latencies_s)
-    assert seen is not None, "LoadGen issues at least one query"
-    return LoadGenOutcome(
-        valid=pairs["Result is"] == "VALID",
-        reasons=tuple(reasons),
-        scheduled_qps=float(pairs["Scheduled samples per second"]),
-        completed_qps=float(pairs["Completed samples per second"]),
-        num_queries=len(latencies_s),
-        errors=errors,
-        quantiles_s=quantiles,
-        seen=seen,
-    )
-
-
-def _pair(line: str) -> tuple[str, str]:
-    name, _, value = line.partition(":")
-    return name.strip(), value.strip()
 
 
 def _settings(order: LoadGenPlan) -> lg.TestSettings:
