@@ -1,4 +1,4 @@
-"""What LoadGen is told, and what it says, read from its own summary: apart from the module that loads LoadGen itself."""
+"""What LoadGen is told, and what it says in its own summary: apart from the module that loads LoadGen itself."""
 
 from __future__ import annotations
 
