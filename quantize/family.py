@@ -9,11 +9,11 @@ import numpy as np
 
 from quantize.checkpoint import Checkpoint
 from quantize.config import METHODS, QuantizeConfig
-from quantize.graph import fused_counts, weight_bytes
+from quantize.graph import fused_counts, operator_counts, weight_bytes
 from quantize.parent import Layouts, Parent, export_parent, write_layouts
 from quantize.precision import Setting
 from quantize.recipe import Kitchen, Model, Recipe, Splits
-from quantize.session import Logits, Padded, Rows, run_in_batches
+from quantize.session import Logits, Padded, Rows, provider_counts, run_in_batches
 from quantize.speed import speeds
 from quantize.verify import accuracy_loss, broken_bound, check_invariance, compare
 from testbed.errors import UserError
@@ -192,6 +192,9 @@ def _describe(
         flops_per_token=family.checkpoint.flops_per_token(mean_length),
         isa=isa(),
         num_nodes=len(layouts.exported.graph.node),
+        opsets={opset.domain: opset.version for opset in layouts.exported.opset_import},
+        operators=operator_counts(layouts.exported),
+        providers=provider_counts(layouts.padded.session),
         fused=fused_counts(layouts.exported),
         verification=verification,
         usage=usage,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -27,13 +28,8 @@ class Runner(Protocol):
         ...
 
 
-def open_session(path: Path, *, threads: int = 1, optimised: Path | None = None) -> onnxruntime.InferenceSession:
-    """Open a session on the CPU provider.
-
-    Args:
-        path: the ONNX file.
-        threads: intra-op threads.
-        optimised: where to write the graph that ONNX Runtime makes of it, or None.
+def open_session(path: Path, *, threads: int = 1) -> onnxruntime.InferenceSession:
+    """Open a session on the CPU provider with this many intra-op threads.
 
     Raises:
         UserError: the file is missing, damaged, or holds an operator that this build cannot run.
@@ -43,8 +39,7 @@ def open_session(path: Path, *, threads: int = 1, optimised: Path | None = None)
     options.inter_op_num_threads = 1
     options.log_severity_level = logging.ERROR // 10
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    if optimised is not None:
-        options.optimized_model_filepath = str(optimised)
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its exceptions share no base class but Exception
@@ -106,6 +101,12 @@ class Packed:
         """Return the logits [texts, labels] of these rows computed in one batch."""
         logits: Logits = self.session.run(["logits"], self.feed(rows))[0]
         return logits
+
+
+def provider_counts(session: onnxruntime.InferenceSession) -> dict[str, int]:
+    """Return execution provider to how many nodes it runs, as ONNX Runtime recorded it."""
+    parts = session.get_provider_graph_assignment_info()
+    return dict(Counter(part.ep_name for part in parts for _ in part.get_nodes()))
 
 
 def run_in_batches(runner: Runner, rows: Rows, *, size: int, order: Sequence[int] | None = None) -> Logits:

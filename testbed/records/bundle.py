@@ -116,7 +116,10 @@ class Variant(Frozen):
         num_parameters: of the model.
         flops_per_token: multiply-adds times 2 of one token's forward pass.
         isa: CPU flags of the machine it was made and verified on.
-        num_nodes: nodes of the graph.
+        num_nodes: nodes of the padded graph.
+        opsets: operator domain (empty for ONNX's own) to version.
+        operators: operator to how many nodes of it the padded graph has.
+        providers: execution provider to how many nodes it ran on the machine that verified it, after optimisation.
         fused: names of the fused operators that the graph holds, with their count.
         verification: against its parent.
         speed: measured on the machine that made it, or None.
@@ -138,6 +141,9 @@ class Variant(Frozen):
     flops_per_token: float
     isa: tuple[str, ...]
     num_nodes: int
+    opsets: dict[str, int] = Field(default_factory=dict)
+    operators: dict[str, int] = Field(default_factory=dict)
+    providers: dict[str, int] = Field(default_factory=dict)
     fused: dict[str, int] = Field(default_factory=dict)
     verification: Verification
     speed: Speed | None = None

@@ -29,6 +29,9 @@ def test_every_variant_is_verified_against_its_parent(tiny_bundle: Path) -> None
         assert variant.speed is not None
         assert variant.usage.cpu_s > 0
         assert variant.isa == manifest.machine.isa
+        assert variant.opsets[""] >= 14
+        assert sum(variant.operators.values()) == variant.num_nodes
+        assert set(variant.providers) == {"CPUExecutionProvider"}
 
 
 def test_fp32_has_parity_and_int8_does_not_see_its_mates(tiny_bundle: Path) -> None:
