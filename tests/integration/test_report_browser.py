@@ -1,6 +1,7 @@
 """The page in a real headless Chromium: no error, no network, charts drawn, readable at phone and desktop width."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -13,12 +14,14 @@ from report.evidence import gather
 from report.sensitivity import at_slo
 from report.serving import at_traffic
 from tests.records_for_report import write_run
+from tests.series_for_report import write_series
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync"
 ).split()
 TRAFFIC = Traffic(mean_qps=150, peak_qps=600)
+SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"  # kept for whoever wants to look; not in git
 WIDTHS = {"phone": (390, 844), "desktop": (1280, 900)}
 
 pytestmark = [
@@ -30,6 +33,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory):
     run = write_run(tmp_path_factory.mktemp("run"), profiles=("cpu", "edge"))
+    write_series(run / "loads", "student-int8", "cpu")
     build_report(ReportConfig(traffic=TRAFFIC), run=run)
     return run / "report" / "index.html"
 
@@ -77,7 +81,7 @@ def test_every_chart_is_drawn_and_described(opened):
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_is_wider_than_the_screen(browser, page_file, width, scheme, tmp_path):
+def test_nothing_is_wider_than_the_screen(browser, page_file, width, scheme):
     page = browser.new_page()
     page.set_viewport_size({"width": WIDTHS[width][0], "height": WIDTHS[width][1]})
     page.emulate_media(color_scheme=scheme)
@@ -86,7 +90,7 @@ def test_nothing_is_wider_than_the_screen(browser, page_file, width, scheme, tmp
     assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0]
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
     assert dark == (scheme == "dark")
-    page.screenshot(path=tmp_path / f"{width}-{scheme}.png", full_page=True)
+    page.screenshot(path=SCREENSHOTS / f"{width}-{scheme}.png", full_page=True)
     page.close()
 
 

@@ -5,6 +5,7 @@ from report.config import ReportConfig
 from report.evidence import gather
 from testbed.records import Refusal, load
 from tests import records_for_report as made
+from tests.series_for_report import judges
 
 
 def findings(run):
@@ -71,11 +72,11 @@ def test_single_confirmations_are_noted(tmp_path):
 
 def test_judges_that_agree_and_that_do_not(tmp_path):
     run = made.write_run(tmp_path)
-    made.write(made.judges("student-int8", "cpu"), run / "loads" / "student-int8.cpu.judges.json")
+    made.write(judges("student-int8", "cpu"), run / "loads" / "student-int8.cpu.judges.json")
     agreed = findings(run)["judges, student-int8 on cpu"]
     assert agreed.status == "ok"
     assert "2× at 0.8× the peak" in agreed.text
-    made.write(made.judges("student-int8", "cpu", "LoadGen fails"), run / "loads" / "student-int8.cpu.judges.json")
+    made.write(judges("student-int8", "cpu", "LoadGen fails"), run / "loads" / "student-int8.cpu.judges.json")
     assert findings(run)["judges, student-int8 on cpu"].status == "note"
 
 

@@ -11,6 +11,7 @@ from testbed.errors import UserError
 from testbed.records import Energy, load_as
 from testbed.records.cost import CostReport
 from tests import records_for_report as made
+from tests.series_for_report import write_series
 
 CORE_HOUR_USD = 0.08925 / 2  # aws-c7i-large, the default reference, has two cores; each server was given one
 
@@ -189,7 +190,7 @@ def test_capacities_under_two_slos_are_refused(tmp_path):
 def test_series_of_load_tests_become_charts_and_leave_the_rows_alone(tmp_path):
     run = made.write_run(tmp_path)
     before = assessed(run)
-    made.write_series(run / "loads", "student-int8", "cpu")
+    write_series(run / "loads", "student-int8", "cpu")
     swept = made.load_run("student-int8", "cpu", 900.0, 0.001, purpose="sweep none", goodput_qps=900.0)
     made.write(swept, run / "loads" / "student-int8.cpu.Server.99.json")
     after = assessed(run)
@@ -213,3 +214,15 @@ def test_a_server_of_the_generators_own_ceiling_is_not_a_row(tmp_path):
     ceiling = made.load_run("student-int8", "external", 10.0, 0.001).model_copy(update={"variant": "null-server"})
     made.write(ceiling, run / "loads" / "null-server.json")
     assert "null-server" not in {row.variant for row in assessed(run).serving}
+
+
+def test_a_bundle_that_was_trained_elsewhere_still_gets_a_page(tmp_path):
+    run = made.write_run(tmp_path)
+    for stage in ("teacher", "student"):
+        (run / stage / "record.json").unlink()
+    report = build_report(ReportConfig(), run=run)
+    assert set(report.training) == {"quantize"}
+    assert all(crossing.queries is None for crossing in report.break_even)
+    page = (run / "report" / "index.html").read_text()
+    assert "has no record" in page
+    assert "cumulative-cost" not in page

@@ -13,6 +13,7 @@ from report.fleet.validation import check_simulation
 from testbed.errors import UserError
 from testbed.records import load
 from tests import records_for_report as made
+from tests.series_for_report import write_rows
 
 ROW = ("student-int8", "cpu")
 QUICK = FleetConfig(num_slots=12, queries_a_slot=2000)
@@ -27,7 +28,7 @@ def run(tmp_path_factory):
         record = load(path)
         if getattr(record, "target_qps", None):
             rows = path.with_suffix(".parquet")
-            made.write_rows(rows, record.target_qps, fixed_s=0.002, per_token_s=4e-5)
+            write_rows(rows, record.target_qps, fixed_s=0.002, per_token_s=4e-5)
             made.write(record.model_copy(update={"rows_file": rows.name}), path)
     return folder
 
