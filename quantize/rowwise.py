@@ -24,6 +24,8 @@ from quantize.editor import CONTRIB, Editor
 from quantize.products import product_groups
 
 UINT8_MIDDLE, INT8_MAX, UINT8_MAX = 128, 127, 255
+# A largest weight below this would give a scale that float32 cannot divide by.
+NOTHING = 1e-30
 # The lowest value of each activation, negated: Gelu's minimum is −0.16997 at −0.7518; rounding may go a little below.
 LOWEST = {"Gelu": 0.17, "BiasGelu": 0.17, "FastGelu": 0.171, "Relu": 0.0}
 
@@ -49,9 +51,9 @@ def quantize_rowwise(
 
 
 def quantize_columns(weight: NDArray[np.float32], weight_max: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Return a matrix as symmetric int8 and one float32 scale a column; a column of zeros gets the scale 1."""
+    """Return a matrix as symmetric int8 and one float32 scale a column; a column of nothing gets the scale 1."""
     largest = np.abs(weight).max(axis=0)
-    scale = np.where(largest > 0, largest / weight_max, 1.0).astype(np.float32)
+    scale = np.where(largest > NOTHING, largest / weight_max, 1.0).astype(np.float32)
     return np.clip(np.round(weight / scale), -weight_max, weight_max).astype(np.int8), scale
 
 
