@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from serve import layouts
-from serve.backend import Backend
+from serve.backend import Backend, probabilities
 from serve.jobs import Floats
 from serve.layouts import Feed
 from testbed.errors import UserError
@@ -41,10 +41,10 @@ class Engine:
         """Return logits [texts, num_labels]; raises what ONNX Runtime raises."""
         return self.backend.run(feed)
 
-    def compute(self, ids: Sequence[Sequence[int]]) -> int:
-        """Run a batch for its time alone and return the tokens computed, padding counted."""
-        feed = self.feed(ids)
-        self.run(feed)
+    def compute(self, texts: Sequence[str]) -> int:
+        """Do all of a batch's work for its time alone, and return the tokens computed, padding counted."""
+        feed = self.feed(self.tokenizer.encode_batch(texts))
+        probabilities(self.run(feed))
         return int(feed["input_ids"].size)
 
     def check_goldens(self, goldens: Sequence[Golden], *, num_labels: int, tolerance: float) -> float:

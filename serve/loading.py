@@ -50,13 +50,10 @@ def load_model(bundle: Bundle, settings: ServeSettings, *, loop: asyncio.Abstrac
         manifest.goldens_of(variant), num_labels=len(manifest.labels), tolerance=golden_tolerance(variant)
     )
     slo_s = settings.slo_s or profile.slo_s
-    curve = BatchCurve(
-        measure(
-            engine.compute,
-            ladder(manifest.lengths, max_texts=1 if policy_name == "none" else settings.max_batch),
-            manifest.goldens[0].input_ids,
-        )
-    )
+    batches = ladder(manifest.lengths, max_texts=1 if policy_name == "none" else settings.max_batch)
+    words = " ".join(golden.text for golden in manifest.goldens).split()
+    clock = time.thread_time if profile.provider == CPU_PROVIDER and proof.threads == 1 else time.perf_counter
+    curve = BatchCurve(measure(engine.compute, batches, words, clock=clock))
     policy = make_policy(policy_name, settings, curve, slo_s=slo_s)
     card = Card.of(manifest, variant, profile=profile.name, policy_name=policy_name, policy=policy, proof=proof)
     tally = Tally(card.name)

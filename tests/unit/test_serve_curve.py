@@ -17,14 +17,14 @@ def test_the_fit_recovers_a_line() -> None:
     assert curve.seconds(100, batches=2) == pytest.approx(0.005)
 
 
-def test_the_budget_is_the_smallest_batch_near_the_best_rate() -> None:
+def test_the_budget_is_the_largest_batch_near_the_best_rate() -> None:
     # tokens a second: 1000, 2000, 3000, 3050, 2500
     samples = [
         Sample(tokens=n, texts=1, seconds=n / rate)
         for n, rate in ((10, 1000), (20, 2000), (40, 3000), (80, 3050), (160, 2500))
     ]
     curve = BatchCurve(samples)
-    assert curve.best_tokens(within_s=1.0) == 40
+    assert curve.best_tokens(within_s=1.0) == 80
     assert curve.best_tokens(within_s=0.011) == 20
     assert curve.best_tokens(within_s=0.001) == 10
 
@@ -44,10 +44,10 @@ def test_the_ladder_holds_the_real_length_mix() -> None:
 def test_measuring_takes_the_least_time_of_each_size() -> None:
     slow_once = iter([0.05])
 
-    def run(batch: Sequence[Sequence[int]]) -> int:
+    def run(batch: Sequence[str]) -> int:
         time.sleep(0.002 * len(batch) + (next(slow_once, 0.0) if len(batch) == 2 else 0.0))
-        return sum(map(len, batch))
+        return sum(len(text.split()) for text in batch)
 
-    samples = measure(run, [[3], [3, 4]], ids=[7, 8])
+    samples = measure(run, [[5], [5, 6]], words=["one", "two"])
     assert [sample.tokens for sample in samples] == [3, 7]
     assert samples[1].seconds < 0.02
