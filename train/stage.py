@@ -104,8 +104,10 @@ class Stage:
         targets = self.make_targets(self, precision)
         with self.phases.phase("prepare"):
             feed = self._feed(targets)
+            # First a forward and a backward pass: what they load and keep belongs to the base of the prediction.
+            cost = probe.flops(self.model, self.processes.device)
             prediction = self._predict(feed, precision)
-            loop = self._loop(checkpoints, feed, precision, gemm)
+            loop = self._loop(checkpoints, feed, precision, gemm, cost)
         if saved:
             self.phases.go_on_from(saved.about.phases)
             say(f"train {self.name}: going on after step {saved.about.step} of {loop.total_steps}")
@@ -171,7 +173,9 @@ class Stage:
         prediction.check(*feed.largest_batch(), available_bytes=ledger.available_bytes(device))
         return prediction
 
-    def _loop(self, checkpoints: Checkpoints, feed: Feed, precision: Precision, gemm: float) -> Loop:
+    def _loop(
+        self, checkpoints: Checkpoints, feed: Feed, precision: Precision, gemm: float, cost: probe.BatchCost
+    ) -> Loop:
         total_steps = feed.total_steps()
         events = self.work / "tensorboard" if self.processes.main else None
         return Loop(
@@ -186,7 +190,7 @@ class Stage:
             evaluate=lambda: self.evaluate_dev(precision),
             journal=Journal(f"train {self.name}", total_steps=total_steps, gemm_flops_per_s=gemm, events=events),
             checkpoints=checkpoints,
-            cost=probe.flops(self.model, self.processes.device),
+            cost=cost,
             total_steps=total_steps,
         )
 
