@@ -37,6 +37,7 @@ FLOAT_METHODS = ("fp32", "fp16")
 WEIGHT_BITS = {"int8-weights": 8, "int4-weights": 4}
 # FP16 keeps 11 bits: logits of a sound model move by some thousandths, of an overflowing one by whole numbers.
 FP16_BOUND = 0.1
+FP16_TEXTS = 64
 BATCH = 8
 
 
@@ -107,8 +108,11 @@ def prepare(method: str, fused: onnx.ModelProto, setting: Setting, material: Mat
         material: to learn from.
 
     Raises:
-        UserError: no calibration text, or FP16 that no block list mends.
+        UserError: nothing that could be quantized, no calibration text, or FP16 that no block list mends.
     """
+    if method not in FLOAT_METHODS and not product_groups(fused):
+        msg = f"{method}: no product by a constant matrix in this graph; help: only fp32 and fp16 fit this architecture"
+        raise UserError(msg)
     if method in CALIBRATIONS:
         found = calibrate(fused, material.rows, pad_token_id=material.pad_token_id, method=CALIBRATIONS[method])
         return replace(setting, calibrated=found)
@@ -141,7 +145,7 @@ def make(method: str, fused: onnx.ModelProto, setting: Setting, *, flat: bool) -
 
 def _is_faulty(model: onnx.ModelProto, material: Material) -> bool:
     """Return whether an FP16 model overflows anywhere, or its logits are too far from FP32's, on training texts."""
-    order = sorted(range(len(material.rows)), key=lambda index: len(material.rows[index]))
+    order = sorted(range(len(material.rows))[:FP16_TEXTS], key=lambda index: len(material.rows[index]))
     with TemporaryDirectory() as folder:
         path = Path(folder) / "fp16.onnx"
         save_graph(watched(model), path, external_from_bytes=2**30)

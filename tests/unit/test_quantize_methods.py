@@ -17,6 +17,7 @@ from quantize.float16 import find_blocked, overflows, to_float16, watched
 from quantize.fuse import fuse
 from quantize.graph import operator_counts, save_graph
 from quantize.packed import packed_graph
+from quantize.precision import Material, Setting, prepare
 from quantize.products import product_groups
 from quantize.session import Packed, Padded, Rows, open_session, run_in_batches
 from quantize.static import quantize_static
@@ -132,6 +133,13 @@ def test_another_calibration_set_has_another_hash(fused: onnx.ModelProto, rows: 
 def test_an_empty_calibration_set(fused: onnx.ModelProto) -> None:
     with pytest.raises(UserError, match="no calibration text"):
         calibrate(fused, [], pad_token_id=0, method="minmax")
+
+
+@pytest.mark.parametrize("method", ["int8", "int8-static", "int8-dynamic", "int4-weights"])
+def test_a_graph_without_anything_to_quantize(method: str) -> None:
+    material = Material([[1]], np.zeros((1, 3), dtype=np.float32), 0)
+    with pytest.raises(UserError, match="no product by a constant matrix"):
+        prepare(method, overflowing(), Setting(frozenset()), material)
 
 
 @pytest.mark.parametrize(("bits", "bound"), [(8, 0.005), (4, 0.1)])
