@@ -22,7 +22,7 @@ from report.charts.simulation import simulated_against_measured
 from report.charts.tradeoff import accuracy_against_cost
 from report.charts.training import phase_split, step_split
 from report.config import ReportConfig
-from report.crossings import break_evens, paybacks
+from report.crossings import break_evens, paybacks, precision_paybacks
 from report.curves import measured_curves
 from report.decision import decide
 from report.evidence import Evidence, gather
@@ -88,6 +88,7 @@ def assess(config: ReportConfig, evidence: Evidence) -> CostReport:
         serving=rows,
         break_even=break_even,
         payback=payback,
+        precision_payback=precision_paybacks(rows, evidence),
         assumptions=assumptions(rows, config, evidence),
         decision=decision,
         ablation=_ablations(rows, config, evidence),

@@ -27,8 +27,23 @@ def paybacks(rows: tuple[ServingCost, ...], baseline: str, evidence: Evidence) -
 
     A row is held against the baseline on its own profile.
     """
-    against = {row.profile: row for row in rows if row.variant == baseline}
-    return tuple(_payback(row, against.get(row.profile), baseline, evidence) for row in rows if row.variant != baseline)
+    by_name = {(row.variant, row.profile): row for row in rows}
+    return tuple(
+        _payback(row, by_name.get((baseline, row.profile)), baseline, evidence)
+        for row in rows
+        if row.variant != baseline
+    )
+
+
+def precision_paybacks(rows: tuple[ServingCost, ...], evidence: Evidence) -> tuple[Crossing, ...]:
+    """Return the same for each row that is not FP32, against its own model's FP32 variant: did the precision pay?"""
+    by_name = {(row.variant, row.profile): row for row in rows}
+    siblings = {row.variant: f"{row.variant.rpartition('-')[0]}-fp32" for row in rows}
+    return tuple(
+        _payback(row, by_name.get((siblings[row.variant], row.profile)), siblings[row.variant], evidence)
+        for row in rows
+        if row.variant != siblings[row.variant]
+    )
 
 
 def usd_per_query(row: ServingCost) -> float | None:

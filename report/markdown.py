@@ -12,8 +12,8 @@ SERVING_HEAD = (
 )
 STAGE_HEAD = ("| stage | usd | time | energy | accuracy |", "|---|--:|--:|--:|--:|")
 CROSSING_HEAD = (
-    "| variant | profile | cost to make | break-even, queries | payback, queries | why not |",
-    "|---|---|--:|--:|--:|---|",
+    "| variant | profile | cost to make | break-even, queries | payback, queries | precision alone | why not |",
+    "|---|---|--:|--:|--:|--:|---|",
 )
 
 
@@ -68,18 +68,20 @@ def _stages(report: CostReport) -> list[str]:
 
 def _crossings(report: CostReport) -> list[str]:
     back = {(c.variant, c.profile): c for c in report.payback}
+    precision = {(c.variant, c.profile): c for c in report.precision_payback}
     rows = {(row.variant, row.profile): row for row in report.serving}
     lines = []
     for even in report.break_even:
         key = (even.variant, even.profile)
-        made, paid = rows[key].one_time, back.get(key)
-        reasons = [c.reason for c in (even, paid) if c and c.reason]
+        made, paid, alone = rows[key].one_time, back.get(key), precision.get(key)
+        reasons = [c.reason for c in (even, paid, alone) if c and c.reason]
         lines.append(
             _row(
                 *key,
                 words.usd(made.total_usd if made else None),
                 _queries(even),
                 _queries(paid) if paid else "baseline",
+                _queries(alone) if alone else "–",
                 "; ".join(dict.fromkeys(reasons)),
             )
         )

@@ -30,16 +30,18 @@ class Tile:
 
 @dataclass(frozen=True)
 class RowCrossings:
-    """One row's break-even and payback; ``back`` is None for the baseline itself."""
+    """One row's break-even and payback; ``back`` is None for the baseline itself, ``precision`` for an FP32 variant."""
 
     row: ServingCost
     even: Crossing
     back: Crossing | None
+    precision: Crossing | None
 
     @property
     def why(self) -> str:
         """Why a figure is missing, each reason once."""
-        reasons = [self.even.reason, self.back.reason if self.back else None, self.even.energy_reason]
+        missing = [crossing for crossing in (self.even, self.back, self.precision) if crossing]
+        reasons = [*(crossing.reason for crossing in missing), self.even.energy_reason]
         return "; ".join(dict.fromkeys(reason for reason in reasons if reason))
 
 
@@ -92,8 +94,14 @@ def row_crossings(report: CostReport) -> list[RowCrossings]:
     """Return each row with its crossings."""
     back = {(c.variant, c.profile): c for c in report.payback}
     even = {(c.variant, c.profile): c for c in report.break_even}
+    precision = {(c.variant, c.profile): c for c in report.precision_payback}
     return [
-        RowCrossings(row=row, even=even[row.variant, row.profile], back=back.get((row.variant, row.profile)))
+        RowCrossings(
+            row=row,
+            even=even[row.variant, row.profile],
+            back=back.get((row.variant, row.profile)),
+            precision=precision.get((row.variant, row.profile)),
+        )
         for row in report.serving
     ]
 

@@ -308,6 +308,7 @@ class CostReport(Record):
         serving: every variant on every profile.
         break_even: serving overtakes the variant's one-time cost.
         payback: distilling and quantizing against serving the baseline.
+        precision_payback: quantizing alone, against the same model in FP32.
         assumptions: what is taken for granted, in sentences.
         decision: None where the loads gave nothing to choose from.
         ablation: profile to its steps.
@@ -326,6 +327,7 @@ class CostReport(Record):
     serving: tuple[ServingCost, ...]
     break_even: tuple[Crossing, ...]
     payback: tuple[Crossing, ...]
+    precision_payback: tuple[Crossing, ...] = ()
     assumptions: tuple[str, ...] = ()
     decision: Decision | None = None
     ablation: dict[str, tuple[Step, ...]] = Field(default_factory=dict)

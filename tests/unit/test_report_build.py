@@ -79,6 +79,13 @@ def test_break_even_and_payback_by_hand(tmp_path):
     assert not [c for c in report.payback if c.variant == "teacher-fp32"]
 
 
+def test_the_precision_alone_is_held_against_its_own_fp32(tmp_path):
+    report = assessed(made.write_run(tmp_path))
+    (alone,) = report.precision_payback
+    assert (alone.variant, alone.against) == ("student-int8", "student-fp32")
+    assert alone.queries == pytest.approx(20 * 2 / (1 / 160 - 1 / 400))  # one more export, on two cores
+
+
 def test_a_variant_that_is_not_cheaper_never_pays_back(tmp_path):
     run = made.write_run(tmp_path)
     made.write_row(run / "loads", "student-int8", "cpu", (60.0, 62.0, 58.0))
