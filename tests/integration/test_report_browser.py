@@ -195,3 +195,16 @@ def test_levers_work_from_the_keyboard_and_have_labels(opened):
     labels = page.locator("input").evaluate_all("all => all.map(each => [...each.labels].map(l => l.control === each))")
     assert labels
     assert all(label == [True] for label in labels)
+
+
+def test_print_is_light_and_fits_the_paper(browser, page_file):
+    page = browser.new_page()
+    page.set_viewport_size({"width": 794, "height": 1123})  # A4 at 96 dpi
+    page.emulate_media(media="print", color_scheme="dark")
+    page.goto(page_file.as_uri())
+    page.wait_for_selector("html[data-charts=drawn]")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 794
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not page.locator("#whatif").is_visible()
+    page.screenshot(path=SCREENSHOTS / "print.png", full_page=True)
+    page.close()
