@@ -24,8 +24,6 @@ from loadtests.texts import read_texts
 from testbed.errors import UserError
 from testbed.records import Capacity, LoadTestRun, file_sha256
 
-CONNECT_S = 5.0
-
 
 class Verdict(IntEnum):
     """What a load test says to a script, as an exit status."""
