@@ -54,6 +54,12 @@ class Backend:
         logits: Floats = self._session.run(["logits"], feed)[0]
         return logits.astype(np.float32, copy=False)
 
+    def shrink(self, feed: Feed) -> None:
+        """Run once more and give back what the arena holds beyond it: the warm-up's largest batches need not stay."""
+        options = ort.RunOptions()
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        self._session.run(["logits"], feed, options)
+
 
 def require_provider(profile: Profile) -> None:
     """Refuse a profile whose provider this ONNX Runtime does not have.

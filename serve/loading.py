@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import time
+from collections.abc import Sequence
 from functools import partial
 
 from serve.backend import CPU_PROVIDER, Backend
@@ -64,6 +66,7 @@ def load_model(bundle: Bundle, settings: ServeSettings, *, loop: asyncio.Abstrac
         on_expired=partial(expire, tally=tally, loop=loop),
     )
     lane = Lane(backlog=backlog, engine=engine, loop=loop, tally=tally)
+    give_memory_back(engine, words)
     log_warm(card, curve, load_s=time.monotonic() - begin_s)
     return Model(
         card=card,
@@ -168,6 +171,14 @@ def warn_of_precision(variant: Variant, profile: Profile) -> None:
         )
     if variant.warning:
         logger.warning("variant %s: %s", variant.name, variant.warning)
+
+
+def give_memory_back(engine: Engine, words: Sequence[str]) -> None:
+    """Return to the kernel what loading and warm-up needed for a moment; the allocator's part is glibc's alone."""
+    engine.backend.shrink(engine.feed(engine.tokenizer.encode_batch(words[:1])))
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def log_warm(card: Card, curve: BatchCurve, *, load_s: float) -> None:
