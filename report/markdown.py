@@ -30,7 +30,7 @@ def render_markdown(report: CostReport, figures: list[Figure]) -> str:
         lines += [f"- {loser.variant} on {loser.profile}: {loser.reason}" for loser in report.decision.losers]
         lines += [f"- {flip.sentence}" for flip in report.decision.flips] + [""]
     for figure in figures:
-        lines += [f"## {figure.title}", "", f"![{figure.alt_text}](charts/{figure.name}.svg)", "", figure.caption, ""]
+        lines += [f"## {figure.title}", "", f"![{figure.title}](charts/{figure.name}.svg)", "", figure.caption, ""]
     lines += ["## Taken for granted", "", *(f"- {line}" for line in report.assumptions)]
     return "\n".join(lines).rstrip() + "\n"
 

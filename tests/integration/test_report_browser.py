@@ -1,5 +1,6 @@
 """The page in a real headless Chromium: no error, no network, charts drawn, readable at phone and desktop width."""
 
+import itertools
 import shutil
 from pathlib import Path
 
@@ -195,6 +196,13 @@ def test_levers_work_from_the_keyboard_and_have_labels(opened):
     labels = page.locator("input").evaluate_all("all => all.map(each => [...each.labels].map(l => l.control === each))")
     assert labels
     assert all(label == [True] for label in labels)
+
+
+def test_headings_skip_no_level(opened):
+    page, _ = opened
+    levels = page.locator("h1, h2, h3, h4").evaluate_all("all => all.map(each => Number(each.tagName[1]))")
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
 
 
 def test_print_is_light_and_fits_the_paper(browser, page_file):

@@ -178,6 +178,14 @@ def test_load_tests_of_another_bundle_are_refused(tmp_path):
         gather(run)
 
 
+@pytest.mark.parametrize("damage", ['{"kind": "LoadTestRun"', '{"kind": "Capacity", "schema_version": 1}', "[]"])
+def test_a_damaged_record_is_named(tmp_path, damage):
+    run = made.write_run(tmp_path)
+    (run / "loads" / "broken.json").write_text(damage)
+    with pytest.raises(UserError, match=r"broken\.json"):
+        gather(run)
+
+
 def test_a_profile_measured_on_two_machines_is_refused(tmp_path):
     run = made.write_run(tmp_path)
     elsewhere = made.MACHINE.model_copy(update={"cpu_model": "Other CPU"})
