@@ -8,7 +8,7 @@ from report.build import assess, build_report, draw
 from report.config import ReportConfig, Traffic
 from report.evidence import gather
 from testbed.errors import UserError
-from testbed.records import Energy, load_as
+from testbed.records import Energy, Gpu, Proof, load_as
 from testbed.records.cost import CostReport
 from tests import records_for_report as made
 from tests.series_for_report import write_series
@@ -241,3 +241,38 @@ def test_a_bundle_that_was_trained_elsewhere_still_gets_a_page(tmp_path):
     page = (run / "report" / "index.html").read_text()
     assert "has no record" in page
     assert "cumulative-cost" not in page
+
+
+def write_gpu_row(run, gpu_name):
+    machine = made.MACHINE.model_copy(update={"gpus": (Gpu(name=gpu_name, memory_bytes=16 * 10**9, driver="570"),)})
+    proof = Proof(
+        providers={"CUDAExecutionProvider": 100}, isa=("avx2",), threads=1, precision="fp32",
+        file_sha256=made.SHA["teacher-fp32"],
+    )  # fmt: skip
+    search = made.capacity("teacher-fp32", "gpu", (3000.0, 3100.0)).model_copy(update={"machine": machine})
+    made.write(search, run / "loads" / "teacher-fp32.gpu.capacity.json")
+    confirm = made.load_run("teacher-fp32", "gpu", 3050.0, 0.04, proof=proof, purpose="confirm")
+    made.write(confirm.model_copy(update={"machine": machine}), run / "loads" / "teacher-fp32.gpu.confirm.json")
+
+
+def test_a_gpu_profile_is_charged_for_the_whole_gpu_machine(tmp_path):
+    run = made.write_run(tmp_path)
+    write_gpu_row(run, "Tesla T4")
+    report = assessed(run, traffic=Traffic(mean_qps=2000, peak_qps=3000))
+    row = row_of(report, "teacher-fp32", "gpu")
+    assert (row.price.device, row.price.basis, row.price.share) == ("aws-g4dn-xlarge", "matched", 1)
+    assert row.cost_usd_per_million_queries == pytest.approx(0.526 / 3600 / 3050 * 1e6)
+    assert row_of(report, "teacher-fp32", "cpu").price.basis == "projection"
+    machines = next(finding for finding in report.audit if finding.subject == "machines")
+    assert machines.status == "ok"  # one host; its GPU is told by the proof and the price
+    flip = next(flip for flip in report.decision.flips if flip.lever == "price")
+    assert flip.threshold is not None
+
+
+def test_an_unknown_gpu_is_refused_until_it_is_named(tmp_path):
+    run = made.write_run(tmp_path)
+    write_gpu_row(run, "Home-made GPU")
+    with pytest.raises(UserError, match="Home-made GPU"):
+        assessed(run)
+    named = assessed(run, devices={"gpu": "aws-g6-xlarge"})
+    assert row_of(named, "teacher-fp32", "gpu").price.basis == "named"

@@ -56,7 +56,7 @@ def test_a_named_device_is_charged_as_named():
     price = load_prices().price(ReportConfig(devices={"edge": "raspberry-pi-5-8gb"}), machine(), use="edge", cores=4)
     hours = 3 * 8766
     assert price.basis == "named"
-    assert price.usd_per_hour == pytest.approx(80 / hours + 0.007 * 0.17)
+    assert price.usd_per_hour == pytest.approx(80 / hours + 0.007 * 0.165)
 
 
 def test_an_own_book_is_laid_over_the_one_that_ships(tmp_path):
