@@ -111,7 +111,7 @@ def _open(path: Path, *, profile: Profile, threads: int) -> ort.InferenceSession
         if profile.provider not in session.get_providers() or not SHAPE_OPERATORS.issuperset(strays):
             msg = f"{refused}; on the CPU it would run {', '.join(strays)}"
             raise UserError(msg) from refused
-        logger.info("shape arithmetic stays on the CPU", extra={"operators": strays})
+        logger.info("shape arithmetic stays on the CPU", extra={"figures": {"operators": strays}})
         return session
 
 

@@ -109,16 +109,13 @@ def thread_cpu_s(pid: int) -> dict[str, float]:
 
 
 def part_seconds(port: int) -> dict[str, float]:
-    """Return the server's own sums: seconds of tokenization and of ONNX Runtime, each batch counted once."""
+    """Return the server's own sums: seconds inside ONNX Runtime, and batches."""
     text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
-    return {
-        "compute": sum(
-            float(value) for value in re.findall(r"^breakeven_compute_seconds_total\{.*\} (.*)$", text, re.MULTILINE)
-        ),
-        "batches": sum(
-            float(value) for value in re.findall(r"^breakeven_batches_total\{.*\} (.*)$", text, re.MULTILINE)
-        ),
-    }
+    return {name: _metric_sum(text, f"breakeven_{name}_total") for name in ("compute_seconds", "batches")}
+
+
+def _metric_sum(text: str, name: str) -> float:
+    return sum(float(value) for value in re.findall(rf"^{name}\{{.*\}} (.*)$", text, re.MULTILINE))
 
 
 def saturate(port: int, pid: int, payloads: list[bytes], connections: int) -> dict[str, Any]:
@@ -138,7 +135,7 @@ def saturate(port: int, pid: int, payloads: list[bytes], connections: int) -> di
         "texts_per_batch": count / max(1.0, parts_after["batches"] - parts["batches"]),
         "loop_cpu_us": loop_s / count * 1e6,
         "lane_cpu_us": sum(spent.values()) / count * 1e6,
-        "compute_wall_us": (parts_after["compute"] - parts["compute"]) / count * 1e6,
+        "compute_wall_us": (parts_after["compute_seconds"] - parts["compute_seconds"]) / count * 1e6,
     }
 
 
