@@ -98,10 +98,21 @@ def _crossing(row: ServingCost, crossings: tuple[Crossing, ...]) -> Crossing | N
 
 
 def _caption(report: CostReport, profile: str) -> str:
-    even = [f"{c.variant} {count(c.queries)}" for c in report.break_even if c.queries and c.profile == profile]
-    back = [f"{c.variant} {count(c.queries)}" for c in report.payback if c.queries and c.profile == profile]
     made = [f"{r.variant} {usd(r.one_time.total_usd)}" for r in report.serving if r.one_time and r.profile == profile]
     return (
-        f"Each line starts at what the variant cost to make ({', '.join(made)}). Serving overtakes it after: "
-        f"{', '.join(even) or 'never'} queries. Against the baseline it pays back after: {', '.join(back) or 'never'}."
+        f"Each line starts at what the variant cost to make ({', '.join(made)}). Serving overtakes it after so many "
+        f"queries: {_told(report.break_even, profile)}. Against the baseline it pays back after: "
+        f"{_told(report.payback, profile)}."
     )
+
+
+def _told(crossings: tuple[Crossing, ...], profile: str) -> str:
+    """Return the crossings of a profile in words; one that is not known is not the same as never."""
+    told = []
+    for crossing in crossings:
+        if crossing.profile == profile:
+            never = (crossing.reason or "").startswith("never")
+            told.append(
+                f"{crossing.variant} {'never' if never else count(crossing.queries) if crossing.queries else 'unknown'}"
+            )
+    return ", ".join(told) or "nothing to compare"

@@ -33,7 +33,8 @@ def replicas_over_time(plan: FleetPlan | None) -> Figure | None:
         tip("p99_ms", "p99, ms", ".3r"),
     ]
     num = base.mark_line(color="#EE7733", strokeWidth=2.5, interpolate="step-after").encode(
-        y=alt.Y("replicas:Q", axis=alt.Axis(title="replicas (line)", format="~r", titleColor="#EE7733")), tooltip=tips
+        y=alt.Y("replicas:Q", axis=alt.Axis(title="replicas (line)", format="~r", tickMinStep=1, titleColor="#EE7733")),
+        tooltip=tips,
     )
     static, ruled = plan.fleets
     saved = 1 - ruled.usd_per_day / static.usd_per_day

@@ -1,6 +1,6 @@
 """The headline says what to deploy, and what comes after it."""
 
-from report.build import assess
+from report.build import assess, draw
 from report.config import ReportConfig, Traffic
 from report.evidence import gather
 from tests import records_for_report as made
@@ -38,3 +38,20 @@ def test_nothing_valid_gives_no_recommendation(tmp_path):
         lost = made.capacity(name, "cpu", (80.0,), max_qps_at_slo=None, reason="none held: 1/s")
         made.write(lost, run / "loads" / f"{name}.cpu.capacity.json")
     assert headline(run) == "Nothing can be recommended: no row is VALID, accurate enough and within the budget."
+
+
+def test_the_chart_tells_unknown_from_never(tmp_path):
+    run = made.write_run(tmp_path)
+    made.write_row(run / "loads", "student-fp32", "cpu", (60.0, 62.0, 58.0))
+    evidence = gather(run)
+    report = assess(ReportConfig(), evidence)
+    assert "pays back after: student-fp32 never, student-int8 38,000" in drawn(report, evidence).caption
+    lost = made.capacity("teacher-fp32", "cpu", (80.0,), max_qps_at_slo=None, reason="none held: 1/s")
+    made.write(lost, run / "loads" / "teacher-fp32.cpu.capacity.json")
+    evidence = gather(run)
+    report = assess(ReportConfig(), evidence)
+    assert "teacher-fp32 unknown" in drawn(report, evidence).caption
+
+
+def drawn(report, evidence):
+    return next(figure for figure in draw(report, evidence) if figure.name == "cumulative-cost")
