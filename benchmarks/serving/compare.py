@@ -178,8 +178,9 @@ def as_table(into: Path) -> str:
         "| server | peak/s (each round) | p50 ms | p99 ms | valid | CPU ms a query | peak RSS MB | others' CPU |",
         "|---" * 8 + "|",
     ]
-    order = sorted(capacities, key=lambda name: -_median([found.max_qps_at_slo or 0 for found in capacities[name]]))
+    order = sorted(capacities, key=lambda name: -max(map(held_qps, capacities[name])))
     lines += [_line(name, capacities[name], equal[name]) for name in order]
+    lines += ["", "In [brackets]: the highest load that a short probe held and no longer run confirmed."]
     limit_file = into / IN_PROCESS
     if limit_file.exists():
         limit = json.loads(limit_file.read_text(encoding="utf-8"))
@@ -188,9 +189,16 @@ def as_table(into: Path) -> str:
     return "\n".join(lines)
 
 
+def held_qps(found: Capacity) -> float:
+    """Return the confirmed load, or the highest that a probe held."""
+    passed = [probe.target_qps for probe in found.probes if probe.valid and probe.meets_slo]
+    return found.max_qps_at_slo or max(passed, default=0.0)
+
+
 def _line(name: str, capacities: Sequence[Capacity], equal: Sequence[LoadTestRun]) -> str:
-    peaks = [found.max_qps_at_slo for found in capacities]
-    each = ", ".join("–" if peak is None else f"{peak:.0f}" for peak in peaks)
+    confirmed = [found.max_qps_at_slo for found in capacities if found.max_qps_at_slo is not None]
+    each = ", ".join(f"{held_qps(one):.0f}" if one.max_qps_at_slo else f"[{held_qps(one):.0f}]" for one in capacities)
+    peak = f"**{_median(confirmed):.0f}**" if confirmed else "–"
     latencies = [run.latency.quantiles for run in equal if run.latency is not None]
     p50, p99 = (_median([quantiles[share].value_s * 1e3 for quantiles in latencies]) for share in ("p50", "p99"))
     used = [run.server.loaded for run in equal if run.server is not None]
@@ -199,8 +207,7 @@ def _line(name: str, capacities: Sequence[Capacity], equal: Sequence[LoadTestRun
     others = _median([run.other_cpu or 0.0 for run in equal])
     valid = f"{sum(run.valid for run in equal)} of {len(equal)}"
     return (
-        f"| {name} | **{_median([peak or 0 for peak in peaks]):.0f}** ({each}) | {p50:.2f} | {p99:.2f} | {valid} "
-        f"| {cpu_ms:.2f} | {rss_mb:.0f} | {others:.2f} |"
+        f"| {name} | {peak} ({each}) | {p50:.2f} | {p99:.2f} | {valid} | {cpu_ms:.2f} | {rss_mb:.0f} | {others:.2f} |"
     )
 
 
