@@ -10,8 +10,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready$(GPU)
 EXTRAS := serve,train,quantize,loadtests,report,dev
 
-.PHONY: setup demo test test-long test-device check train distill export quantize serve loadtest report bench clean
+.PHONY: setup lock demo test test-long test-device check train distill export quantize serve loadtest report bench clean
 setup: $(STAMP)
+lock:
+	rm -rf .lock && $(PYTHON) -m venv .lock
+	.lock/bin/pip install --quiet torch==2.13.0 --editable '.[$(EXTRAS)]'
+	{ echo '# Every version that `make setup` installs, as tried together. Made by `make lock`.'; .lock/bin/pip freeze --exclude-editable | sed 's/+cpu//; / @ /d'; } > requirements.lock
+	rm -rf .lock
 $(STAMP): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -51,6 +56,6 @@ loadtest: setup
 report: setup
 	$(BIN)/breakeven report $(RUN)
 bench: setup
-	@ls benchmarks/*/README.md
+	$(BIN)/python -m benchmarks.fleet_plan.measure --help
 clean:
 	rm -rf $(VENV) runs
