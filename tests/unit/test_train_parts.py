@@ -22,7 +22,7 @@ from train.config import StudentConfig, TrainConfig
 from train.feed import balanced_weights
 from train.ledger import Prediction
 from train.loader import Batch, BatchReader, load
-from train.loop import parameter_groups, rate_factor
+from train.loop import clip_gradients, parameter_groups, rate_factor
 from train.model import layer_stack, load_classifier, max_positions, student_of
 from train.phases import Phases, add
 from train.precision import Precision, choose
@@ -304,3 +304,16 @@ def test_a_section_that_makes_no_sense_is_refused(section: dict[str, object], me
 
 def test_a_student_may_start_from_another_model_without_hidden_states() -> None:
     assert StudentConfig(model="minilm-l6", hidden_weight=0).model == "minilm-l6"
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 50.0])
+def test_gradients_are_clipped_as_torch_does(scale: float) -> None:
+    models = [nn.Linear(8, 4), nn.Linear(8, 4)]
+    torch.manual_seed(0)
+    for first, second in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        first.grad = torch.randn_like(first) * scale
+        second.grad = first.grad.clone()
+    clip_gradients(models[0], 1.0)
+    nn.utils.clip_grad_norm_(models[1].parameters(), 1.0)
+    for first, second in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(first.grad, second.grad, rtol=1e-6, atol=0)
