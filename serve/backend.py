@@ -46,6 +46,7 @@ class Backend:
     def __init__(self, path: Path, *, profile: Profile, threads: int) -> None:
         require_provider(profile)
         self._session = _open(path, profile=profile, threads=threads)
+        self._has_cpu_arena = profile.arena and profile.provider == CPU_PROVIDER
         self.inputs = tuple(node.name for node in self._session.get_inputs())
         self.providers = dict(Counter(provider for provider, _ in _placed(self._session)))
 
@@ -56,6 +57,8 @@ class Backend:
 
     def shrink(self, feed: Feed) -> None:
         """Run once more and give back what the arena holds beyond it: the warm-up's largest batches need not stay."""
+        if not self._has_cpu_arena:
+            return
         options = ort.RunOptions()
         options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         self._session.run(["logits"], feed, options)

@@ -20,7 +20,6 @@ from serve.connection import Connection
 from serve.front import Front
 from serve.lifecycle import Lifecycle, Phase
 from serve.repository import Repository
-from testbed.errors import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ class Server(uvicorn.Server):
         lifecycle: Lifecycle,
     ) -> None:
         super().__init__(config)
-        self.failure: UserError | None = None
+        self.failure: Exception | None = None
         self._settings = settings
         self._front = front
         self._repository = repository
@@ -108,7 +107,8 @@ class Server(uvicorn.Server):
     async def _load(self) -> None:
         try:
             await self._repository.load()
-        except UserError as error:
+        except Exception as error:
+            # Whatever it is, a worker without a model must end, and say why, instead of starting for ever.
             self.failure = error
             self._lifecycle.enter(Phase.FAILED)
             self.should_exit = True

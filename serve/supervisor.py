@@ -82,7 +82,9 @@ class Supervisor:
                     killed = code not in {0, -signal.SIGTERM}
                     status = max(status, int(killed))
                 elif worker not in self._was_ready:
-                    status = max(status, abs(code))
+                    status = REFUSED
+                    if code != REFUSED:  # then it could not say itself what was wrong
+                        tell(f"the worker ended with status {code} before it was ready; help: {_likely(code)}")
                     self._end(signal.SIGTERM, None)
                 else:
                     self._plan_successor(worker, code)
@@ -187,11 +189,22 @@ def _work(settings: ServeSettings, listener: socket.socket, keys: KeyRing, board
 
         return work(settings, listener=listener, keys=keys, board=board, worker=worker)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        tell(str(error))
         return REFUSED
     except BaseException:
         logger.exception("the worker failed")
         return 2
+
+
+def tell(message: str) -> None:
+    """Print what was wrong for the user, in the form that every command has."""
+    print(f"error: {message}", file=sys.stderr, flush=True)
+
+
+def _likely(code: int) -> str:
+    if code < 0:
+        return "it was killed, perhaps for want of memory: give it more (--memory-mb), or serve a smaller variant"
+    return "see the traceback above"
 
 
 def _wake_up(_number: int, _frame: FrameType | None) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -11,7 +13,7 @@ import onnxruntime
 import pytest
 
 from testbed.bundle import Bundle, write_manifest
-from tests.served import refused, running, write_bundle
+from tests.served import ROOT, Running, refused, running, write_bundle
 
 pytestmark = pytest.mark.integration
 
@@ -135,3 +137,21 @@ def test_api_keys_open_everything_but_health(bundle: Path, tmp_path: Path) -> No
             assert httpx.post(f"{server.url}/predict", json=body, headers=headers).status_code == 200
         assert httpx.post(f"{server.url}/predict", json=body, headers={"x-api-key": "secret"}).status_code == 401
     assert "secret" not in "".join(server.lines)
+
+
+def test_a_log_that_cannot_be_written_stops_nothing(bundle: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "serve", str(bundle), "--port", str(port), "--threads", "1", "--access-log"]
+    with Path("/dev/full").open("w", encoding="ascii") as full:
+        server = Running(subprocess.Popen(command, cwd=ROOT, stderr=full, text=True), f"http://127.0.0.1:{port}")
+    server.wait_until_ready()
+    assert httpx.post(f"{server.url}/predict", json={"inputs": "cat"}).status_code == 200
+    assert server.terminate() == 0
+
+
+def test_a_memory_cap_that_is_too_small(bundle: Path) -> None:
+    status, said = refused(str(bundle), "--memory-mb", "64", "--port", "0")
+    assert status == 1
+    assert "memory" in one_line(said)
