@@ -43,9 +43,15 @@ def create_app(repository: Repository, lifecycle: Lifecycle, fleet: Fleet) -> Fa
 
 
 def _add_server_routes(app: FastAPI, repository: Repository, lifecycle: Lifecycle) -> None:
-    @app.get("/", response_class=HTMLResponse, summary="A page to try a text in the browser")
-    async def page() -> HTMLResponse:
-        return HTMLResponse(PAGE.read_text(encoding="utf-8"))
+    @app.get(
+        "/",
+        summary="A page to try a text in the browser; for other clients KServe v1's word that the server lives",
+        responses={200: {"content": {"text/html": {}, "application/json": {}}}},
+    )
+    async def page(request: Request) -> Response:
+        if "text/html" in request.headers.get("accept", ""):
+            return HTMLResponse(PAGE.read_text(encoding="utf-8"))
+        return JSONResponse({"status": "alive"})
 
     @app.get("/v2", summary="Server metadata")
     async def server_metadata() -> dict[str, Any]:

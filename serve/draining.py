@@ -20,6 +20,7 @@ from serve.connection import Connection
 from serve.front import Front
 from serve.lifecycle import Lifecycle, Phase
 from serve.repository import Repository
+from testbed.errors import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -107,14 +108,20 @@ class Server(uvicorn.Server):
     async def _load(self) -> None:
         try:
             await self._repository.load()
+        except UserError as error:
+            self._refuse(error)
         except Exception as error:
             # Whatever it is, a worker without a model must end, and say why, instead of starting for ever.
-            self.failure = error
-            self._lifecycle.enter(Phase.FAILED)
-            self.should_exit = True
+            logger.exception("loading failed")
+            self._refuse(error)
         else:
             if self._lifecycle.phase is Phase.STARTING:
                 self._lifecycle.enter(Phase.READY)
+
+    def _refuse(self, why: Exception) -> None:
+        self.failure = why
+        self._lifecycle.enter(Phase.FAILED)
+        self.should_exit = True
 
 
 async def stop_connecting(listener: socket.socket) -> None:

@@ -155,7 +155,8 @@ def test_plain_http_sees_where_time_went_and_what_ran(server: Running) -> None:
         assert proof["file_sha256"] == answer.headers["x-breakeven-sha256"]
         assert proof["threads"] == 1
         assert client.get("/v2").headers["server-timing"].startswith("total;dur=")
-        assert "text" in client.get("/").text
+        assert "<textarea" in client.get("/", headers={"accept": "text/html"}).text
+        assert client.get("/").json() == {"status": "alive"}
         assert client.get("/openapi.json").json()["paths"]["/predict"]["post"]["requestBody"]["required"]
     logged = [record for record in server.events("request") if record["request_id"] == "r-1"]
     assert logged[0]["status"] == 200
