@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline import command_loadtest, command_report, command_stages, command_train
-from pipeline.doctor import diagnose
+from pipeline.doctor import ceilings, diagnose
 from pipeline.experiment import load_experiment
 from pipeline.stages import BY_NAME, STAGES, Run, run_stages, stages_until
 from pipeline.summary import print_summary
@@ -32,6 +32,8 @@ app.command()(serve)
 
 ExperimentFile = Annotated[Path, typer.Argument(help="experiment file, such as experiments/trec.yaml")]
 RunsFolder = Annotated[Path, typer.Option(help="folder that holds one folder a run")]
+
+UNITS = {"flops": "FLOP", "bytes": "B"}
 
 
 @app.command()
@@ -59,12 +61,17 @@ def run(
 @app.command()
 def doctor(
     runs: RunsFolder = Path("runs"),
+    measure: Annotated[bool, typer.Option("--measure", help="measure its ceilings too (about 10 s)")] = False,
 ) -> None:
     """Say what this machine is and can do, and what is wrong with it; exits with status 1 where something is."""
     findings = diagnose(runs)
     table = Table(show_header=False, box=None)
     for finding in findings:
         table.add_row(finding.what, finding.fact, f"[bold]help: {finding.advice}[/bold]" if finding.advice else "")
+    if measure:
+        for rate in ceilings():
+            threads = f"{rate.num_threads} thread{'s' if rate.num_threads > 1 else ''}"
+            table.add_row(rate.what, f"{rate.per_s / 1e9:,.1f} G{UNITS[rate.unit]}/s, {threads}, {rate.how}", "")
     Console().print(table)
     problems = sum(1 for finding in findings if finding.advice)
     Console().print(f"{problems} thing(s) to mend" if problems else "nothing is wrong")

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
 
 from pipeline.command_stages import ExperimentFile, Force, RunsFolder, run_one
 from pipeline.stages import train
@@ -44,6 +46,35 @@ def student(
 ) -> None:
     """Distil the student from the teacher: checkpoint and record."""
     _train("student", experiment, runs, force=force, nproc=nproc, inject=inject)
+
+
+@app.command()
+def scaling(
+    experiment: ExperimentFile,
+    runs: RunsFolder = Path("runs"),
+    processes: Annotated[
+        list[int] | None, typer.Option(help="number of processes; repeat it  [default: 1 and 2]")
+    ] = None,
+) -> None:
+    """Train one epoch at 1, 2, … processes: throughput, share of time in synchronisation, efficiency."""
+    from train.scaling import measure_scaling
+
+    run = run_one(experiment, "dataset", runs=runs, force=False)
+    counts = sorted(set(processes or (1, 2)))
+    points = measure_scaling(run.experiment.train, dataset=run.folder / "dataset", num_processes=counts)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    for name in ("processes", "threads\neach", "texts/s", "sync", "efficiency", "verdict"):
+        table.add_column(name, justify="left" if name == "verdict" else "right")
+    for point in points:
+        table.add_row(
+            f"{point.num_processes}",
+            f"{point.threads}",
+            f"{point.samples_per_s:.1f}",
+            f"{point.sync_share:.1%}",
+            f"{point.efficiency:.0%}",
+            point.verdict,
+        )
+    Console().print(table)
 
 
 def _train(

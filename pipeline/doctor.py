@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed import machine
+from testbed.ceilings import Rate
 from testbed.records import Machine
 
 EXTRAS = {
@@ -122,3 +123,19 @@ def _room(folder: Path, described: Machine) -> list[Finding]:
             "load tests open many connections: ulimit -n 4096" if files < ENOUGH_OPEN_FILES else None,
         ),
     ]
+
+
+def ceilings() -> list[Rate]:
+    """Measure this machine's ceilings: matrix products by dtype and threads, memory and device bandwidth (about 10 s)."""
+    from testbed.ceilings import measure
+
+    rates = list(measure())
+    if importlib.util.find_spec("torch") is None:
+        return rates
+    import torch
+
+    from train.roofline import copy_ceiling, torch_ceilings
+
+    device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    copied = copy_ceiling(device)
+    return [*rates, *torch_ceilings(device), *([copied] if copied else [])]
