@@ -126,7 +126,7 @@ def _room(folder: Path, described: Machine) -> list[Finding]:
 
 
 def ceilings() -> list[Rate]:
-    """Measure this machine's ceilings: matrix products by dtype and threads, memory and device bandwidth (about 10 s)."""
+    """Measure the ceilings: matrix products by dtype and threads, memory and device bandwidth (about 10 s)."""
     from testbed.ceilings import measure
 
     rates = list(measure())
