@@ -84,9 +84,11 @@ class Backlog:
             while True:
                 now_s = time.monotonic()
                 self._busy_until_s = 0.0
-                self._drop_hopeless(now_s)
+                # Whatever is taken now is answered when its whole batch is done.
+                soonest_s = now_s + self.curve.seconds(min(self.tokens, self.policy.max_tokens))
+                self._drop_hopeless(soonest_s)
                 if self.rows and (delay_s := self._delay_s(now_s)) <= 0:
-                    if chosen := [row for row in self._choose() if self._hopeful(row, now_s)]:
+                    if chosen := [row for row in self._choose() if self._hopeful(row, soonest_s)]:
                         self._busy_until_s = now_s + self.curve.seconds(sum(row.weight for row in chosen))
                         return chosen
                     continue
@@ -129,18 +131,18 @@ class Backlog:
             self._forget(row)
         return chosen
 
-    def _drop_hopeless(self, now_s: float) -> None:
+    def _drop_hopeless(self, soonest_s: float) -> None:
         """Take what nobody waits for any more off the head of the queue, so that it takes no batch's room."""
         for waiting in (self._urgent, self._patient):
-            while waiting and not self._hopeful(waiting[0], now_s):
+            while waiting and not self._hopeful(waiting[0], soonest_s):
                 self._forget(waiting.popleft())
 
-    def _hopeful(self, row: Row, now_s: float) -> bool:
+    def _hopeful(self, row: Row, soonest_s: float) -> bool:
         """Return whether somebody waits for the row and can still have it in time; if too late, say so."""
         job = row.job
         if job.departed or job.future.done():
             return False
-        if now_s + self.curve.seconds(row.weight) <= job.deadline_s:
+        if soonest_s <= job.deadline_s:
             return True
         self._on_expired(job, DeadlineAtRisk("waited past its deadline; help: allow more time"))
         return False

@@ -11,8 +11,8 @@ from itertools import cycle
 import numpy as np
 
 # The largest batch within this share of the best rate is the budget: what a batch costs outside the model (wake-ups,
-# hand-over to the event loop) is not in the curve, and is paid once for all of its texts.
-NEAR_BEST = 0.96
+# hand-over to the event loop, caches gone cold meanwhile) is not in the curve, and is paid once for all of its texts.
+NEAR_BEST = 0.9
 LEAST_ROUNDS, MOST_ROUNDS, MEASURE_S = 2, 20, 1.0
 # Weight of the newest batch in the running ratio of observed to predicted time.
 DRIFT_WEIGHT = 0.05

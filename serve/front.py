@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -110,8 +111,7 @@ class Front:
             reply = codec.encode(ask, job, model.card)
             job.spent.serialise_s = time.monotonic() - encoding_s
             add_headers(reply, headers, model)
-            status = 200
-            model.tally.answered(texts=len(job.labels), spent=job.spent, total_s=time.monotonic() - arrived_s)
+            status = HTTPStatus.OK.value
         except ClientLeft:
             if model is not None:
                 model.tally.left()
@@ -120,8 +120,12 @@ class Front:
             status, reply = error.status, error_reply(error)
             if model is not None:
                 model.tally.failed(error.reason)
-        instruments.count_request(model.card.name if model else "", codec.name, status)
+        total_s = time.monotonic() - arrived_s
         await self._send(send, status, reply, timing(arrived_s, job))
+        # The client need not wait for the counting.
+        instruments.count_request(model.card.name if model else "", codec.name, status)
+        if job is not None and model is not None and status == HTTPStatus.OK:
+            model.tally.answered(texts=len(job.labels), spent=job.spent, total_s=total_s)
         if self._log_access:
             log_access(scope, status, arrived_s, job)
 

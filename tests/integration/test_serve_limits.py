@@ -139,7 +139,7 @@ def test_urgent_requests_overtake(server: Running) -> None:
                 assert (await client.post("/predict", json={"inputs": text}, headers=headers)).status_code == 200
                 order.append(name)
 
-            first = asyncio.create_task(one("first", SLOW, "low"))
+            first = asyncio.create_task(one("first", "longword", "low"))
             await asyncio.sleep(0.02)  # it is running now, and what follows waits for it
             await asyncio.gather(
                 *(one("low", f"{SLOW} what is the name of a big one", "low") for _ in range(4)),

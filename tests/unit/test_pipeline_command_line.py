@@ -53,3 +53,13 @@ def test_the_readmes_breakeven_commands_exist(line: str) -> None:
 @pytest.mark.parametrize("path", re.findall(r"\]\((?!http)([^)#]+)", README))
 def test_the_readmes_links_lead_somewhere(path: str) -> None:
     assert (ROOT / path).exists()
+
+
+def test_the_readmes_figures_are_those_of_the_committed_run() -> None:
+    folder = re.search(r"\]\((results/[^)/]+)", README)
+    assert folder, "the README names the folder of the run that its table comes from"
+    reported = (ROOT / folder[1] / "report.md").read_text(encoding="utf-8").splitlines()
+    block = README.split("<!-- results -->")[1].split("<!-- end -->")[0]
+    rows = [line for line in block.splitlines() if line.startswith("|")]
+    assert len(rows) > 5
+    assert set(rows) <= set(reported)

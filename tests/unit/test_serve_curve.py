@@ -18,7 +18,7 @@ def test_the_fit_recovers_a_line() -> None:
 
 
 def test_the_budget_is_the_largest_batch_near_the_best_rate() -> None:
-    # tokens a second: 1000, 2000, 3000, 3050, 2500
+    # tokens a second: 1000, 2000, 3000, 3050, 2500; the last one is not near the best
     samples = [
         Sample(tokens=n, texts=1, seconds=n / rate)
         for n, rate in ((10, 1000), (20, 2000), (40, 3000), (80, 3050), (160, 2500))
