@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -212,8 +213,7 @@ def _line(name: str, capacities: Sequence[Capacity], equal: Sequence[LoadTestRun
 
 
 def _median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2] if ordered else 0.0
+    return float(statistics.median(values)) if values else 0.0
 
 
 def _fill(part: str, words: dict[str, str]) -> str:
