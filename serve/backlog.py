@@ -14,6 +14,8 @@ from serve.policies import Policy
 
 # Of each batch, what waiting rows of the lower class get though urgent ones wait: nobody starves.
 PATIENT_SHARE = 0.25
+# A batch is cut short for the sake of its oldest rows, but not below the budget over this.
+LEAST_SHARE_OF_BUDGET = 3
 
 
 class Backlog:
@@ -84,11 +86,9 @@ class Backlog:
             while True:
                 now_s = time.monotonic()
                 self._busy_until_s = 0.0
-                # Whatever is taken now is answered when its whole batch is done.
-                soonest_s = now_s + self.curve.seconds(min(self.tokens, self.policy.max_tokens))
-                self._drop_hopeless(soonest_s)
+                self._drop_hopeless(now_s)
                 if self.rows and (delay_s := self._delay_s(now_s)) <= 0:
-                    if chosen := [row for row in self._choose() if self._hopeful(row, soonest_s)]:
+                    if chosen := [row for row in self._choose(now_s) if self._hopeful(row, now_s)]:
                         self._busy_until_s = now_s + self.curve.seconds(sum(row.weight for row in chosen))
                         return chosen
                     continue
@@ -113,17 +113,17 @@ class Backlog:
         oldest_s = min(waiting[0].job.arrived_s for waiting in (self._urgent, self._patient) if waiting)
         return oldest_s + self.policy.delay_s - now_s
 
-    def _choose(self) -> list[Row]:
-        policy = self.policy
+    def _choose(self, now_s: float) -> list[Row]:
+        policy, max_tokens = self.policy, self._tokens_in_time(now_s)
         chosen: list[Row] = []
         if self._urgent:
             reserve = PATIENT_SHARE if self._patient else 0.0
             chosen = policy.choose(
                 self._urgent,
-                max_tokens=int(policy.max_tokens * (1 - reserve)),
+                max_tokens=int(max_tokens * (1 - reserve)),
                 max_texts=max(1, int(policy.max_texts * (1 - reserve))),
             )
-        left = policy.max_tokens - sum(row.weight for row in chosen)
+        left = max_tokens - sum(row.weight for row in chosen)
         texts_left = policy.max_texts - len(chosen)
         if self._patient and texts_left > 0 and (not chosen or self._patient[0].weight <= left):
             chosen += policy.choose(self._patient, max_tokens=left, max_texts=texts_left)
@@ -131,18 +131,24 @@ class Backlog:
             self._forget(row)
         return chosen
 
-    def _drop_hopeless(self, soonest_s: float) -> None:
+    def _tokens_in_time(self, now_s: float) -> int:
+        """Return how large the batch may be for its oldest rows to be in time; never so small that it is wasteful."""
+        deadline_s = min(waiting[0].job.deadline_s for waiting in (self._urgent, self._patient) if waiting)
+        in_time = self.curve.tokens_within(deadline_s - now_s)
+        return min(self.policy.max_tokens, max(in_time, self.policy.max_tokens // LEAST_SHARE_OF_BUDGET))
+
+    def _drop_hopeless(self, now_s: float) -> None:
         """Take what nobody waits for any more off the head of the queue, so that it takes no batch's room."""
         for waiting in (self._urgent, self._patient):
-            while waiting and not self._hopeful(waiting[0], soonest_s):
+            while waiting and not self._hopeful(waiting[0], now_s):
                 self._forget(waiting.popleft())
 
-    def _hopeful(self, row: Row, soonest_s: float) -> bool:
+    def _hopeful(self, row: Row, now_s: float) -> bool:
         """Return whether somebody waits for the row and can still have it in time; if too late, say so."""
         job = row.job
         if job.departed or job.future.done():
             return False
-        if soonest_s <= job.deadline_s:
+        if now_s + self.curve.seconds(row.weight) <= job.deadline_s:
             return True
         self._on_expired(job, DeadlineAtRisk("waited past its deadline; help: allow more time"))
         return False

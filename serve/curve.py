@@ -17,6 +17,7 @@ LEAST_ROUNDS, MOST_ROUNDS, MEASURE_S = 2, 20, 1.0
 # Weight of the newest batch in the running ratio of observed to predicted time.
 DRIFT_WEIGHT = 0.05
 DRIFT_BOUNDS = (0.5, 8.0)
+DRIFT_MEMORY_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,21 @@ class BatchCurve:
     def __init__(self, samples: Sequence[Sample]) -> None:
         self.samples = tuple(samples)
         self.fixed_s, self.per_token_s = _fit(self.samples)
-        self.drift = 1.0
+        self._drift = 1.0
+        self._seen_s = time.monotonic()
+
+    @property
+    def drift(self) -> float:
+        """Observed over predicted time, lately. Without news it goes back to 1: a bad moment must not be for ever.
+
+        Else a server that refuses everything because it was slow once would never see that it is quick again.
+        """
+        age = (time.monotonic() - self._seen_s) / DRIFT_MEMORY_S
+        return 1.0 + (self._drift - 1.0) * math.exp(-age)
+
+    def tokens_within(self, seconds: float) -> int:
+        """Return how many tokens one batch may have to take at most so long; 0 where none can."""
+        return max(0, int((seconds / self.drift - self.fixed_s) / self.per_token_s))
 
     def seconds(self, tokens: int, *, batches: float = 1.0) -> float:
         """Return the predicted seconds of ``tokens`` in so many batches, at the speed seen lately."""
@@ -47,8 +62,8 @@ class BatchCurve:
     def observe(self, tokens: int, seconds: float) -> None:
         """Move the running ratio of observed to predicted time by one batch."""
         ratio = seconds / max(self.fixed_s + self.per_token_s * tokens, 1e-6)
-        moved = (1 - DRIFT_WEIGHT) * self.drift + DRIFT_WEIGHT * ratio
-        self.drift = min(max(moved, DRIFT_BOUNDS[0]), DRIFT_BOUNDS[1])
+        moved = (1 - DRIFT_WEIGHT) * self.drift + DRIFT_WEIGHT * min(ratio, DRIFT_BOUNDS[1])
+        self._drift, self._seen_s = max(moved, DRIFT_BOUNDS[0]), time.monotonic()
 
     def best_tokens(self, *, within_s: float) -> int:
         """Return the largest measured batch near the best rate whose time is at most ``within_s``.

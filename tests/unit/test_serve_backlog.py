@@ -44,10 +44,16 @@ def job(loop: asyncio.AbstractEventLoop) -> Callable[..., Job]:
 
 
 def backlog(
-    *, budget: int = 64, max_texts: int = 8, delay_s: float = 0.0, queue: int = 1000, expired: list[Job] | None = None
+    *,
+    budget: int = 64,
+    max_texts: int = 8,
+    delay_s: float = 0.0,
+    queue: int = 1000,
+    expired: list[Job] | None = None,
+    slowness: float = 1,
 ) -> Backlog:
     """A queue whose batches take 1 ms and 0.1 ms a token."""
-    curve = BatchCurve([Sample(tokens=n, texts=1, seconds=1 * MS + n * 0.1 * MS) for n in (10, 100, 1000)])
+    curve = BatchCurve([Sample(tokens=n, texts=1, seconds=(1 + n * 0.1) * MS * slowness) for n in (10, 100, 1000)])
 
     def note(job: Job, error: ServeError) -> None:
         job.fail(error)
@@ -173,3 +179,27 @@ def test_drift_makes_admission_follow_the_speed_that_is_seen(job: Callable[..., 
         queue.curve.observe(100, 10 * queue.curve.fixed_s + 1000 * queue.curve.per_token_s)
     with pytest.raises(DeadlineAtRisk):
         queue.put(job(100, within_s=0.03))
+
+
+def test_a_batch_is_cut_short_for_its_oldest_rows_but_not_below_a_third(job: Callable[..., Job]) -> None:
+    queue = backlog(budget=60, max_texts=100, slowness=1000)
+    queue.put(job(1, within_s=4.5))  # 1 s and 0.1 s a token: 35 tokens would just be in time
+    for _ in range(99):
+        queue.put(job(1, within_s=60))
+    assert 30 <= len(queue.take()) <= 35
+    queue = backlog(budget=60, max_texts=100, slowness=1000)
+    queue.put(job(1, within_s=1.6))
+    for _ in range(99):
+        queue.put(job(1, within_s=60))
+    assert len(queue.take()) == 20
+
+
+def test_a_slow_moment_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    curve = BatchCurve([Sample(tokens=n, texts=1, seconds=0.001 * n) for n in (10, 100)])
+    for _ in range(100):
+        curve.observe(10, 1.0)
+    assert curve.drift > 4
+    now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s + 5)
+    assert curve.drift < 1.1
+    assert curve.tokens_within(0.02) in {18, 19, 20}
