@@ -34,12 +34,14 @@ class InvarianceBound(Frozen):
 
     Attributes:
         flip_rate: share of texts whose label differs from the one that they get alone.
-        logit_change: largest change of any logit.
+        logit_change: largest change of any logit. The order of float sums changes with the batch, so an INT8
+            activation at a rounding boundary may fall on the other side: up to 0.2 was seen of a well-trained model
+            where no label changed, and 1 to 2 of scales that a whole batch shares.
         num_texts: test texts that are tried under each condition.
     """
 
     flip_rate: float = Field(default=0.005, ge=0, le=1)
-    logit_change: float = Field(default=0.1, ge=0)
+    logit_change: float = Field(default=0.5, ge=0)
     num_texts: int = Field(default=256, gt=0)
 
 
