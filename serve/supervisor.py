@@ -79,8 +79,8 @@ class Supervisor:
             self._wait()
             for worker, code in self._reap():
                 if self._ending:
-                    killed = code not in {0, -signal.SIGTERM}
-                    status = max(status, int(killed))
+                    # One that somebody else killed just before has nothing to say about this end.
+                    status = max(status, int(code not in {0, -signal.SIGTERM, -signal.SIGKILL}))
                 elif worker not in self._was_ready:
                     status = REFUSED
                     if code != REFUSED:  # then it could not say itself what was wrong
@@ -92,6 +92,7 @@ class Supervisor:
                 self._listener.close()
                 deadline_s = time.monotonic() + self._settings.shutdown_delay_s + self._settings.drain_s + GRACE_S
             if deadline_s is not None and time.monotonic() > deadline_s:
+                status = 1
                 self._signal_all(signal.SIGKILL)
             if not self._ending:
                 self._replace()
