@@ -270,9 +270,9 @@ def main() -> None:
     if options.in_process:
         print_in_process(options, texts)
         return
-    os.sched_setaffinity(0, {1})
     found = json.loads(options.into.read_text()) if options.into.exists() else {}
     found |= {"machine": machine.describe().model_dump(mode="json"), "commit": machine.git_commit()}
+    os.sched_setaffinity(0, {1})
     if "rounds" in options.parts:
         found["rounds"] = [one_round(options, texts) for _ in range(options.rounds)]
         found["load_average"] = os.getloadavg()
