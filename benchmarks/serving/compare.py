@@ -179,9 +179,12 @@ def as_table(into: Path) -> str:
         "| server | peak/s (each round) | p50 ms | p99 ms | valid | CPU ms a query | peak RSS MB | others' CPU |",
         "|---" * 8 + "|",
     ]
-    order = sorted(capacities, key=lambda name: -max(map(held_qps, capacities[name])))
+    order = sorted(capacities, key=lambda name: -_median([found.max_qps_at_slo or 0.0 for found in capacities[name]]))
     lines += [_line(name, capacities[name], equal[name]) for name in order]
-    lines += ["", "In [brackets]: the highest load that a short probe held and no longer run confirmed."]
+    lines += [
+        "",
+        "Medians of the VALID runs. In [brackets]: the highest load that a short probe held and no longer run confirmed.",
+    ]
     limit_file = into / IN_PROCESS
     if limit_file.exists():
         limit = json.loads(limit_file.read_text(encoding="utf-8"))
@@ -200,7 +203,8 @@ def _line(name: str, capacities: Sequence[Capacity], equal: Sequence[LoadTestRun
     confirmed = [found.max_qps_at_slo for found in capacities if found.max_qps_at_slo is not None]
     each = ", ".join(f"{held_qps(one):.0f}" if one.max_qps_at_slo else f"[{held_qps(one):.0f}]" for one in capacities)
     peak = f"**{_median(confirmed):.0f}**" if confirmed else "–"
-    latencies = [run.latency.quantiles for run in equal if run.latency is not None]
+    trusted = [run for run in equal if run.valid] or equal
+    latencies = [run.latency.quantiles for run in trusted if run.latency is not None]
     p50, p99 = (_median([quantiles[share].value_s * 1e3 for quantiles in latencies]) for share in ("p50", "p99"))
     used = [run.server.loaded for run in equal if run.server is not None]
     cpu_ms = _median([run.server.loaded.cpu_s / run.num_ok * 1e3 for run in equal if run.server and run.num_ok])
