@@ -183,7 +183,7 @@ def as_table(into: Path) -> str:
     lines += [_line(name, capacities[name], equal[name]) for name in order]
     lines += [
         "",
-        "Medians of the VALID runs. In [brackets]: the highest load that a short probe held and no longer run confirmed.",
+        "Medians; latencies of VALID runs. In [brackets]: held by a short probe, confirmed by no longer run.",
     ]
     limit_file = into / IN_PROCESS
     if limit_file.exists():
