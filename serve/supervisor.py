@@ -109,6 +109,9 @@ class Supervisor:
             found, state = os.waitpid(pid, os.WNOHANG)
             if found:
                 del self._workers[pid]
+                # What it last said of itself outlives it: it may have become ready since the last look.
+                if self._board.phase(worker) in {Phase.READY, Phase.DRAINING}:
+                    self._was_ready.add(worker)
                 ended.append((worker, os.waitstatus_to_exitcode(state)))
             elif self._board.phase(worker) is Phase.READY:
                 self._was_ready.add(worker)

@@ -51,13 +51,13 @@ def test_a_running_batch_is_finished_after_sigterm(bundle: Path) -> None:
     with running(bundle) as server:
         answers: list[httpx.Response] = []
         asking = threading.Thread(
-            target=lambda: answers.append(
-                httpx.post(f"{server.url}/predict", json={"inputs": ["slowword"] * 8}, timeout=30)
-            )
+            target=lambda: answers.append(httpx.post(f"{server.url}/predict", json={"inputs": "longword"}, timeout=30))
         )
         asking.start()
+        give_up_s = time.monotonic() + 20
         while 'breakeven_in_flight{model="words"} 1.0' not in httpx.get(f"{server.url}/metrics").text:
-            pass
+            assert time.monotonic() < give_up_s
+            assert asking.is_alive()
         assert server.terminate() == 0
         asking.join(30)
     assert answers[0].status_code == 200
