@@ -38,6 +38,7 @@ def texts_file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_the_capacity_of_a_known_server_is_where_its_p99_crosses_the_slo(tmp_path: Path, texts_file: Path) -> None:
     config = LoadTestConfig(
         slo_s=0.05, single_stream_s=0.5, probe_s=1, confirm_s=3, confirm_max_s=5, idle_s=0, max_probes=7

@@ -26,6 +26,7 @@ def passed(report: JudgeReport) -> dict[tuple[float, str], bool]:
     return {(row.factor, row.judge): row.passed for row in report.rows}
 
 
+@pytest.mark.long
 def test_loadgen_and_the_open_loop_agree_below_and_above_the_limit(tmp_path: Path) -> None:
     report = judged(tmp_path, "--service-s", "0.005", factors=(0.6, 1.5), duration_s=6)
     verdicts = passed(report)

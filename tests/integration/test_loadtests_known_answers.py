@@ -74,6 +74,7 @@ def test_md1_quantiles_hold_their_interval(bench: Bench) -> None:
         assert abs(value_s(found, name) - exact_s) < half_s + GRAIN_S
 
 
+@pytest.mark.long
 def test_mm1_median_is_that_of_the_exponential_law(bench: Bench) -> None:
     found, rows = measured(bench, "--service", "exponential", "--service-s", "0.004", rate_qps=100, duration_s=8)
     exact_s = mm1_sojourn_s(0.5, rate_qps=100, service_s=0.004) + between_s(rows)
