@@ -84,7 +84,8 @@ def _gap_ends(arrivals: Arrivals, count: int, rng: np.random.Generator) -> Secon
         return (np.arange(count) + 0.5) / count
     cv = arrivals.cv if arrivals.process == "gamma" else 1.0
     gaps = rng.gamma(1 / cv**2, size=count + 1)
-    return np.minimum(np.cumsum(gaps)[:-1] / gaps.sum(), 1.0)  # rounding may carry the last one past the end
+    # Rounding may carry the last one past the end.
+    return np.asarray(np.minimum(np.cumsum(gaps)[:-1] / gaps.sum(), 1.0))
 
 
 def _modulated(edges: Seconds, rates: Seconds, count: int, rng: np.random.Generator) -> Seconds:
