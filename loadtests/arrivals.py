@@ -81,7 +81,7 @@ def _count(rate_qps: float, duration_s: float) -> int:
 def _gap_ends(arrivals: Arrivals, count: int, rng: np.random.Generator) -> Seconds:
     """Return ``count`` arrival times in (0, 1): the gaps, and the one after the last arrival, scaled to 1."""
     if arrivals.process == "uniform":
-        return (np.arange(count) + 0.5) / count
+        return np.asarray((np.arange(count) + 0.5) / count)
     cv = arrivals.cv if arrivals.process == "gamma" else 1.0
     gaps = rng.gamma(1 / cv**2, size=count + 1)
     # Rounding may carry the last one past the end.
