@@ -56,6 +56,6 @@ loadtest: setup
 report: setup
 	$(BIN)/breakeven report $(RUN)
 bench: setup
-	$(BIN)/python -m benchmarks.fleet_plan.measure --help
+	$(BIN)/python benchmarks/serving/server_side.py $(RUN)/bundle --variant $(VARIANT) --texts $(RUN)/dataset/test.jsonl
 clean:
 	rm -rf $(VENV) runs
