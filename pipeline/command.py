@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pipeline import command_loadtest, command_report, command_stages, command_train
+from pipeline import command_edge, command_loadtest, command_report, command_stages, command_train
 from pipeline.doctor import ceilings, diagnose
 from pipeline.experiment import load_experiment
 from pipeline.stages import BY_NAME, STAGES, Run, run_stages, stages_until
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 app.add_typer(command_stages.app)
 app.add_typer(command_report.app)
+app.add_typer(command_edge.app)
 app.add_typer(command_train.app, name="train")
 app.add_typer(command_loadtest.app, name="loadtest")
 app.command()(serve)

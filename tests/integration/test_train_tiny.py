@@ -170,7 +170,7 @@ def test_what_cannot_fit_is_refused_before_training(
 ) -> None:
     monkeypatch.setattr("train.ledger.memory_bytes", lambda: 100_000_000)
     config = config_for(write_checkpoint(tmp_path / "start"))
-    with pytest.raises(UserError, match=r"the training needs about 0\.\d+ GB .* and 0\.10 GB are there; help: "):
+    with pytest.raises(UserError, match=r"the training needs about \d+\.\d+ GB .* and 0\.10 GB are there; help: "):
         train_teacher(config, dataset=tiny_dataset, folder=tmp_path / "teacher")
     assert not (tmp_path / "teacher").exists()
 
