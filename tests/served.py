@@ -1,7 +1,7 @@
 """Small bundles with known answers, and real server processes for tests.
 
 The graph's logits are the mean of its tokens' rows of a table, in both layouts, so a test can do the arithmetic. Words
-with a cost keep it busy: ``slowword`` for about 0.1 s, ``longword`` for about 0.5 s, ``stuckword`` for good;
+with a cost keep it busy: ``slowword`` for about 0.1 s, ``longword`` for about 1.5 s, ``stuckword`` for good;
 ``brokenword`` makes NaN.
 """
 
@@ -47,7 +47,7 @@ LABELS = ("animal", "city", "number")
 WORDS = "cat dog horse whale paris tokyo lima oslo seven eleven forty dozen what is the name of a big old one".split()
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "slowword", "longword", "stuckword", "brokenword")
 MAX_LENGTH = 32
-TRIPS = {"slowword": 3_000, "longword": 15_000, "stuckword": 2**40}
+TRIPS = {"slowword": 3_000, "longword": 45_000, "stuckword": 2**40}
 START_S = 60.0
 
 

@@ -18,6 +18,7 @@ from tests.known import bench_in, known_server
 
 pytestmark = pytest.mark.integration
 
+PAUSED = {"send_lag", "late_by_lag"}
 GRAIN_S = 0.0005  # spread of the way between client and server around its own median
 
 
@@ -28,9 +29,13 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 def measured(bench: Bench, *options: str, rate_qps: float, duration_s: float, **more: object) -> tuple[Measured, Rows]:
-    with known_server(bench.logs, *options) as target:
-        plan = bench.plan(target, scenario="Server", duration_s=duration_s, rate_qps=rate_qps, **more)
-        found = bench.measure(target, plan, claim="percentile")
+    """Measure; again, as the checks advise, where they say that the generator's machine paused."""
+    for _ in range(3):
+        with known_server(bench.logs, *options) as target:
+            plan = bench.plan(target, scenario="Server", duration_s=duration_s, rate_qps=rate_qps, **more)
+            found = bench.measure(target, plan, claim="percentile")
+        if not PAUSED & {check.name for check in found.checks if not check.passed}:
+            break
     return found, read_rows(found.outcome.rows_file)
 
 
@@ -99,7 +104,7 @@ def test_a_stall_shows_in_the_tail_as_the_arithmetic_says(bench: Bench) -> None:
     expected = lindley_s(rows.scheduled_s, services)
     late = int((expected > bench.config.slo_s).sum())
     assert late > 40
-    assert abs(found.figures.num_late - late) <= 10
+    assert abs(found.figures.num_late - late) <= 2
     assert value_s(found, "p99") == pytest.approx(np.quantile(expected, 0.99), abs=0.02)
     assert not found.figures.meets_slo
 
@@ -108,8 +113,8 @@ def test_a_closed_loop_hides_the_same_stall(bench: Bench) -> None:
     with known_server(bench.logs, "--service-s", "0.002", "--stall-at", "200", "--stall-s", "0.5") as target:
         plan = bench.plan(target, scenario="SingleStream", duration_s=2)
         found = bench.measure(target, plan, claim="percentile")
-    assert 1 <= found.figures.num_late <= 3  # the stall, where the open loop has dozens
-    assert value_s(found, "p99") < bench.config.slo_s
+    assert found.figures.num_late == 1
+    assert value_s(found, "p99") < 0.01
 
 
 def test_errors_are_misses_and_not_fast_answers(bench: Bench) -> None:
@@ -127,7 +132,7 @@ def test_a_server_that_lies_is_found_out(bench: Bench) -> None:
     too_slow, _ = measured(bench, *slow, "--timing-factor", "3", rate_qps=20, duration_s=1.5)
     forgetful, _ = measured(bench, *slow, "--forgets", rate_qps=20, duration_s=1.5)
     failed = [
-        {check.name for check in found.checks if not check.passed} & {"server_time", "server_counted"}
+        {check.name for check in found.checks if not check.passed} - {"enough_queries"}
         for found in (honest, too_quick, too_slow, forgetful)
     ]
     assert failed == [set(), {"server_time"}, {"server_time"}, {"server_counted"}]

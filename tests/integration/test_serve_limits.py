@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import re
 import socket
 import ssl
 import subprocess
@@ -46,8 +45,8 @@ def counter(server: Running, name: str, **labels: str) -> float:
 
 def wait_for_in_flight(server: Running, requests: int) -> None:
     give_up_s = time.monotonic() + 20
-    while counter(server, "breakeven_in_flight") < requests and time.monotonic() < give_up_s:
-        pass
+    while counter(server, "breakeven_in_flight") < requests:
+        assert time.monotonic() < give_up_s, f"never {requests} in flight: what was to keep the server busy has ended"
 
 
 def connect(server: Running) -> socket.socket:
@@ -218,15 +217,14 @@ def test_tls(bundle: Path, tmp_path: Path) -> None:
 def test_the_idle_server_rests(server: Running) -> None:
     worker = server.events("model warm")[0]["pid"]
 
-    def cpu_s() -> float:
-        text = Path(f"/proc/{worker}/stat").read_text(encoding="ascii")
-        user, system = re.split(r"\) ", text)[1].split()[11:13]
-        return (int(user) + int(system)) / 100
+    def cpu_s() -> float:  # by the scheduler's own nanoseconds: ticks over-count what wakes up with them
+        tasks = Path(f"/proc/{worker}/task").glob("*/schedstat")
+        return sum(int(task.read_text(encoding="ascii").split()[0]) for task in tasks) / 1e9
 
-    def window_s() -> float:
+    def share() -> float:
         before_s = cpu_s()
-        time.sleep(2)  # the window that is measured
-        return cpu_s() - before_s
+        time.sleep(4)  # the window that is measured
+        return (cpu_s() - before_s) / 4
 
-    # What earlier tests left to be closed may fall into a first window; an idle server has quiet ones.
-    assert min(window_s() for _ in range(3)) <= 0.04  # 2 % of the window
+    # A slow spell of the machine makes the same few wake-ups cost more, and only ever more.
+    assert any(0 < share() <= 0.02 for _ in range(3))
