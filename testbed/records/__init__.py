@@ -38,7 +38,16 @@ from testbed.records.load import (
     ServerUsage,
 )
 from testbed.records.sweeps import BatchingSweep, BatchTime, OverloadPoint, OverloadReport, SweepPoint
-from testbed.records.training import Epoch, MemoryLedger, ModelShape, StepSplit, TrainingRun
+from testbed.records.training import (
+    ClockEvents,
+    Epoch,
+    MemoryLedger,
+    ModelShape,
+    RooflinePoint,
+    StepSplit,
+    TrainingRoofline,
+    TrainingRun,
+)
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -48,6 +57,7 @@ __all__ = [
     "BundleManifest",
     "Capacity",
     "Check",
+    "ClockEvents",
     "DatasetRecord",
     "Energy",
     "Epoch",
@@ -73,6 +83,7 @@ __all__ = [
     "Record",
     "RecordError",
     "Refusal",
+    "RooflinePoint",
     "Scenario",
     "ServerUsage",
     "Sha256",
@@ -80,6 +91,7 @@ __all__ = [
     "SplitSummary",
     "StepSplit",
     "SweepPoint",
+    "TrainingRoofline",
     "TrainingRun",
     "Usage",
     "Variant",

@@ -18,11 +18,13 @@ class SimulationCheck(Frozen):
         target_qps: its offered load.
         share_of_capacity: offered load over the row's capacity, None without one.
         valid: the load test's own verdict.
-        measured_p50_s, measured_p99_s: of the load test, from sending: without the generator's own lag.
+        measured_p50_s, measured_p99_s: of the load test's answered queries, from sending: without the generator's lag.
         simulated_p50_s, simulated_p99_s: medians over the simulation's seeds.
         predicted_p50_s, predicted_p99_s: likewise.
         p50_error, p99_error: simulated over measured, minus one.
         predicted_p50_error, predicted_p99_error: predicted over measured, minus one.
+        measured_p50_interval, measured_p99_interval: distribution-free, in seconds; None where too few were answered.
+        measured_refused_share, simulated_refused_share: of all queries.
     """
 
     run: str
@@ -39,6 +41,10 @@ class SimulationCheck(Frozen):
     p99_error: float
     predicted_p50_error: float
     predicted_p99_error: float
+    measured_p50_interval: Interval | None = None
+    measured_p99_interval: Interval | None = None
+    measured_refused_share: float | None = None
+    simulated_refused_share: float | None = None
 
 
 class FleetSlot(Frozen):
