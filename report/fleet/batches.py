@@ -1,66 +1,50 @@
-"""The batch-time model, fitted to the raw rows of load tests: a batch's seconds from its tokens and texts.
+"""What a replica's batches cost in time, fitted to the traces of load tests.
 
-The server tells each query, by Server-Timing, how long it waited and how long its batch took; the queries of one
-batch carry the same figures to the microsecond, so the batches can be put together again. Their time is
+The lane (tokenizer and model) shares its core with the event loop, which takes requests in and hands answers out while
+a batch runs. So a batch's seconds are
 
-    seconds = fixed + per_token × tokens + per_text × texts,
+    fixed + per_token x tokens + per_text x texts + per_arrival x arrivals + per_answer x answers:
 
-fitted by non-negative least squares with an error relative to the fitted time, plus what was seen beyond the fit:
-what disturbs a batch (another process on its core, a hand-over) takes the same time from a small one as from a large.
+its own work, the requests that came in while it ran, and the answers of the batch before, where that one ended just
+then. They are fitted by non-negative least squares with an error relative to the fitted time. What was seen beyond the
+fit (another process, the hypervisor, caches that a large batch overflows) is kept as it was, by size of batch.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
-from numpy.typing import NDArray
 from scipy import optimize
 
+from report.fleet.trace import Batch, Floats, Ints, Trace
 from testbed.errors import UserError
 
-TIMING = re.compile(r"([\w-]+)\s*;\s*dur=([\d.]+)")
-LANE_PARTS = ("tokenize", "batch", "compute")
 MIN_BATCHES = 30
 REWEIGHTINGS = 6
 LEAST_S = 1e-6
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Trace:
-    """The answered queries of one load test, in the order in which they were sent.
-
-    Attributes:
-        sent_s, latency_s: [queries], from the run's first moment; latency from sending: a fleet has no generator's lag.
-        tokens: [queries].
-        queue_s, lane_s, outside_s: [queries], waiting, batch time, and what the server does not account for.
-    """
-
-    sent_s: Floats
-    latency_s: Floats
-    tokens: Ints
-    queue_s: Floats
-    lane_s: Floats
-    outside_s: Floats
+# A query that waited for so long when a batch began, and is not in it, was left behind: the batch was full. One that
+# came later than that may have come after the batch was chosen.
+LEFT_BEHIND_S = 0.002
+MIN_FULL = 8
+MIN_OF_SIZE = 8
 
 
 @dataclass(frozen=True)
 class BatchModel:
-    """What one replica does with its queue.
+    """What one replica does with its queue. What is to be replayed stands in the order in which it was seen.
 
     Attributes:
-        fixed_s, per_token_s, per_text_s: seconds of a batch.
+        fixed_s, per_token_s, per_text_s: seconds of a batch's own work.
+        per_arrival_s, per_answer_s: that the event loop takes from a running batch.
         gap_s: between two batches when queries wait.
-        wakes_s: from the arrival of a query at an idle lane to the begin of its batch, to draw from.
-        outside_s: of a query, outside the queue and the batch (network, event loop), to draw from.
-        extras_s: observed minus fitted batch seconds, to draw from.
+        wakes_s: from the arrival of a query at an idle lane to the begin of its batch, to replay.
+        in_s: from sending to waiting, to replay.
+        out_fixed_s, out_per_text_s: from a batch's end to the client, by the texts of the batch.
+        outs_s: observed minus fitted way out, to replay.
+        extras_s: observed minus fitted batch seconds, to replay; by size class of batch (1, 2, 3-4, 5-8, ... texts).
         max_texts: of the largest batch that was seen.
         max_tokens: of a batch, as the full ones show it.
         tokens: token counts of real queries, to draw from.
@@ -70,52 +54,30 @@ class BatchModel:
     fixed_s: float
     per_token_s: float
     per_text_s: float
+    per_arrival_s: float
+    per_answer_s: float
     gap_s: float
     wakes_s: Floats
-    outside_s: Floats
-    extras_s: Floats
+    in_s: Floats
+    out_fixed_s: float
+    out_per_text_s: float
+    outs_s: Floats
+    extras_s: tuple[Floats, ...]
     max_texts: int
     max_tokens: int
     tokens: Ints
     num_batches: int
 
     def seconds(self, tokens: float, texts: float) -> float:
-        """Return the fitted seconds of a batch."""
+        """Return the fitted seconds of a batch's own work."""
         return self.fixed_s + self.per_token_s * tokens + self.per_text_s * texts
 
-
-def read_trace(path: Path, token_counts: Ints) -> Trace:
-    """Read the raw rows of a load test.
-
-    Args:
-        path: Parquet file beside the record.
-        token_counts: [texts], tokens of each text that the generator sent, by its index.
-
-    Raises:
-        UserError: the rows are missing, or the server told no timings.
-    """
-    if not path.is_file():
-        msg = f"{path}: the raw rows are missing; help: keep the .parquet files beside the load-test records"
-        raise UserError(msg)
-    table = pq.read_table(path, columns=["text", "sent_s", "done_s", "error", "server_timing"])
-    sent, done = table["sent_s"].to_numpy(), table["done_s"].to_numpy()
-    told = [_parts(header) for header in table["server_timing"].to_pylist()]
-    right = np.asarray([error is None for error in table["error"].to_pylist()])
-    keep = right & np.asarray([parts is not None for parts in told], dtype=np.bool_)
-    if not keep.any():
-        msg = f"{path}: no answer carries Server-Timing; help: the batch-time model needs a server that sends it"
-        raise UserError(msg)
-    parts = np.asarray([each for each, kept in zip(told, keep, strict=True) if kept])
-    order = np.argsort(sent[keep], kind="stable")
-    latency = (done - sent)[keep]
-    return Trace(
-        sent_s=sent[keep][order],
-        latency_s=latency[order],
-        tokens=token_counts[table["text"].to_numpy()[keep] % len(token_counts)][order],
-        queue_s=parts[order, 0],
-        lane_s=parts[order, 1],
-        outside_s=((done - sent)[keep] - parts.sum(axis=1))[order],
-    )
+    def seconds_per_query(self) -> float:
+        """Return what a query of the largest batch takes of the lane, all told: no more than its inverse is carried."""
+        mean_tokens = float(self.tokens.mean())
+        texts = max(1.0, min(float(self.max_texts), self.max_tokens / mean_tokens))
+        batch_s = self.seconds(texts * mean_tokens, texts) + float(self.extras_s[-1].mean()) + self.gap_s
+        return batch_s / texts + self.per_arrival_s + self.per_answer_s
 
 
 def fit(traces: Sequence[Trace]) -> BatchModel:
@@ -124,27 +86,86 @@ def fit(traces: Sequence[Trace]) -> BatchModel:
     Raises:
         UserError: fewer than 30 batches.
     """
-    batches = [batch for trace in traces for batch in _batches(trace)]
+    batches = [batch for trace in traces for batch in trace.batches]
     if len(batches) < MIN_BATCHES:
         msg = f"only {len(batches)} batches were seen, {MIN_BATCHES} are needed; help: run longer load tests"
         raise UserError(msg)
-    seconds = np.asarray([batch.seconds for batch in batches])
-    design = np.asarray([[1.0, batch.tokens, batch.texts] for batch in batches])
-    weights = _fit_relative(design, seconds)
-    extras_s = seconds - design @ weights
+    weights, extras_s = _batch_times(traces)
+    pairs = [pair for trace in traces for pair in pairwise(trace.batches)]
+    texts = np.asarray([batch.texts for batch in batches])
+    ways_out = np.asarray([batch.out_s for batch in batches])
+    out = _fit_relative(
+        np.stack([np.ones(len(texts)), texts], axis=1).astype(np.float64), np.maximum(ways_out, LEAST_S)
+    )
     return BatchModel(
         fixed_s=float(weights[0]),
         per_token_s=float(weights[1]),
         per_text_s=float(weights[2]),
-        gap_s=_gap_s(batches),
-        wakes_s=_wakes_s(batches),
-        outside_s=np.maximum(0.0, np.concatenate([trace.outside_s for trace in traces])),
-        extras_s=extras_s,
-        max_texts=max(batch.texts for batch in batches),
-        max_tokens=_budget(batches),
+        per_arrival_s=float(weights[3]),
+        per_answer_s=float(weights[4]),
+        gap_s=_gap_s(pairs),
+        wakes_s=_wakes_s(pairs),
+        in_s=np.concatenate([trace.in_s for trace in traces]),
+        out_fixed_s=float(out[0]),
+        out_per_text_s=float(out[1]),
+        outs_s=np.concatenate([trace.out_s - out[0] - out[1] * trace.mates for trace in traces]),
+        extras_s=_by_size(extras_s, texts),
+        max_texts=int(texts.max()),
+        max_tokens=_budget(batches, pairs),
         tokens=np.concatenate([trace.tokens for trace in traces]),
         num_batches=len(batches),
     )
+
+
+def _batch_times(traces: Sequence[Trace]) -> tuple[Floats, Floats]:
+    """Return the five weights, and observed minus fitted seconds of each batch.
+
+    Arrivals are counted over the time that a batch of this size should have taken, not over the time that it took:
+    else a batch that was disturbed, during which more came, would make the arrivals look like the cause.
+    """
+    own = np.asarray([[1.0, batch.tokens, batch.texts] for trace in traces for batch in trace.batches])
+    seconds = np.asarray([batch.seconds for trace in traces for batch in trace.batches])
+    answers = np.concatenate([_answers(trace.batches) for trace in traces])
+    fitted_s = own @ _fit_relative(own, seconds)
+    begins = np.cumsum([0, *(len(trace.batches) for trace in traces)])
+    arrivals = np.concatenate(
+        [_arrivals(trace, fitted_s[begin:end]) for trace, (begin, end) in zip(traces, pairwise(begins), strict=True)]
+    )
+    design = np.column_stack([own, arrivals, answers])
+    weights = _fit_relative(design, seconds)
+    return weights, seconds - design @ weights
+
+
+def size_class(texts: int) -> int:
+    """Return 0 for one text, 1 for two, 2 for three and four, 3 for five to eight, and so on."""
+    return (texts - 1).bit_length()
+
+
+def _by_size(extras_s: Floats, texts: Ints) -> tuple[Floats, ...]:
+    """Return the extras of each size class; a class with too few batches takes those of the next smaller one in."""
+    classes = np.asarray([size_class(int(each)) for each in texts])
+    found: list[Floats] = []
+    for each in range(int(classes.max()) + 1):
+        lowest = each
+        while lowest and ((classes >= lowest) & (classes <= each)).sum() < MIN_OF_SIZE:
+            lowest -= 1
+        chosen = extras_s[(classes >= lowest) & (classes <= each)]
+        found.append(chosen if len(chosen) else np.zeros(1))
+    return tuple(found)
+
+
+def _arrivals(trace: Trace, seconds: Floats) -> Floats:
+    """Return how many queries came within so many seconds of each batch's begin."""
+    begin_s = np.asarray([batch.begin_s for batch in trace.batches])
+    return (np.searchsorted(trace.sent_s, begin_s + seconds) - np.searchsorted(trace.sent_s, begin_s)).astype(
+        np.float64
+    )
+
+
+def _answers(batches: Sequence[Batch]) -> Floats:
+    """Return how many answers of the batch before each one were handed out while it ran."""
+    back_to_back = [before.texts if after.first_arrived_s < before.end_s else 0 for before, after in pairwise(batches)]
+    return np.asarray([0, *back_to_back], dtype=np.float64)
 
 
 def _fit_relative(design: Floats, seconds: Floats) -> Floats:
@@ -159,84 +180,34 @@ def _fit_relative(design: Floats, seconds: Floats) -> Floats:
     return weights
 
 
-@dataclass(frozen=True)
-class _Batch:
-    begin_s: float
-    seconds: float
-    tokens: int
-    texts: int
-    first_sent_s: float
-    first_tokens: int
-
-
-def _batches(trace: Trace) -> list[_Batch]:
-    """Put the batches together: queries with the same batch time that began at the same moment."""
-    begin_s = trace.sent_s + trace.queue_s
-    order = np.lexsort((begin_s, trace.lane_s))
-    lane = trace.lane_s[order]
-    cuts = np.flatnonzero((np.diff(lane) > 0) | (np.diff(begin_s[order]) > lane[1:])) + 1
-    found = [
-        _Batch(
-            begin_s=float(begin_s[members].min()),
-            seconds=float(trace.lane_s[members[0]]),
-            tokens=int(trace.tokens[members].sum()),
-            texts=len(members),
-            first_sent_s=float(trace.sent_s[members].min()),
-            first_tokens=int(trace.tokens[members.min()]),
-        )
-        for members in np.split(order, cuts)
-    ]
-    return sorted(found, key=lambda batch: batch.begin_s)
-
-
-def _budget(batches: Sequence[_Batch]) -> int:
+def _budget(batches: Sequence[Batch], pairs: Sequence[tuple[Batch, Batch]]) -> int:
     """Return how many tokens a batch may hold.
 
     The server weighs texts before it tokenizes them, so its own budget is in other units. But a batch that left the
     next text waiting held less than the budget, and with that text would have held more: the median of the middle
-    between the two is taken. Where no batch was ever full, it is the largest one.
+    between the two is taken. Where hardly a batch was ever full, it is the largest one.
     """
+    largest = max(batch.tokens for batch in batches)
     full = [
         before.tokens + after.first_tokens / 2
-        for before, after in pairwise(batches)
-        if after.first_sent_s < before.begin_s
+        for before, after in pairs
+        if after.first_arrived_s < before.begin_s - LEFT_BEHIND_S
     ]
-    if len(full) < MIN_BATCHES:
-        return max(batch.tokens for batch in batches)
-    return round(float(np.median(full)))
+    # A batch that is cut short for its oldest query's deadline is no measure of the budget.
+    full = [tokens for tokens in full if tokens > largest / 2]
+    return round(float(np.median(full))) if len(full) >= MIN_FULL else largest
 
 
-def _gap_s(batches: Sequence[_Batch]) -> float:
-    """Return the mean time between a batch and the next one whose queries already waited when it began.
+def _gap_s(pairs: Sequence[tuple[Batch, Batch]]) -> float:
+    """Return the mean time between a batch and the next one, where one of its queries waited when it ended.
 
     Single differences carry the jitter of the network, both ways: only their mean says something.
     """
-    gaps = [
-        after.begin_s - before.begin_s - before.seconds
-        for before, after in pairwise(batches)
-        if after.first_sent_s < before.begin_s
-    ]
+    gaps = [after.begin_s - before.end_s for before, after in pairs if after.first_arrived_s < before.end_s]
     return max(0.0, float(np.mean(gaps))) if gaps else 0.0
 
 
-def _wakes_s(batches: Sequence[_Batch]) -> Floats:
-    """Return how long an idle lane took from a query's sending to its batch, less what any query spends outside.
-
-    An idle lane's first query came after the batch before had ended. A single 0 where that was never seen.
-    """
-    wakes = [
-        after.begin_s - after.first_sent_s
-        for before, after in pairwise(batches)
-        if after.first_sent_s >= before.begin_s + before.seconds
-    ]
+def _wakes_s(pairs: Sequence[tuple[Batch, Batch]]) -> Floats:
+    """Return how long an idle lane took from a query's arrival to its batch; a single 0 where that was never seen."""
+    wakes = [after.begin_s - after.first_arrived_s for before, after in pairs if after.first_arrived_s >= before.end_s]
     return np.asarray(wakes or [0.0])
-
-
-def _parts(header: str | None) -> tuple[float, float] | None:
-    """Return seconds in the queue and in the batch, or None without them."""
-    if header is None:
-        return None
-    told = {name: float(milliseconds) / 1e3 for name, milliseconds in TIMING.findall(header)}
-    if "queue" not in told or "compute" not in told:
-        return None
-    return told["queue"], sum(told.get(name, 0.0) for name in LANE_PARTS)

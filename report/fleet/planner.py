@@ -74,7 +74,7 @@ class Planner:
 
     def _capacity(self, size: int, least: float) -> float:
         """Return the highest load a replica at which a pool keeps the SLO; no less than a smaller pool's."""
-        low, high = least, 1.02 / self._fastest_s()
+        low, high = least, 1.02 / self._batches.seconds_per_query()
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
             low, high = (middle, high) if self._keeps(middle * size, size) else (low, middle)
@@ -82,13 +82,6 @@ class Planner:
             msg = f"not even {high:.3g} queries/s keep p99 within {self.slo_s * 1000:g} ms; help: a looser SLO"
             raise UserError(msg)
         return low
-
-    def _fastest_s(self) -> float:
-        """Return seconds a text in the fullest batch: no load beyond its inverse can be carried."""
-        batches, mean_tokens = self._batches, float(self._batches.tokens.mean())
-        texts = max(1.0, min(float(batches.max_texts), batches.max_tokens / mean_tokens))
-        extra_s = float(batches.extras_s.mean()) + batches.gap_s
-        return (batches.seconds(texts * mean_tokens, texts) + extra_s) / texts
 
     def _keeps(self, rate_qps: float, size: int) -> bool:
         outcome = self.run(rate_qps, size)

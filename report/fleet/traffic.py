@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from report.fleet.batches import Floats
+from report.fleet.trace import Floats
 from testbed.errors import UserError
 
 SECONDS_PER_DAY = 86400.0

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
 
 from report.evidence import Evidence
-from report.fleet.batches import BatchModel, Ints, Trace, fit, read_trace
+from report.fleet.batches import BatchModel, fit
 from report.fleet.simulation import simulate
+from report.fleet.trace import REFUSED, Ints, Trace, read_trace
 from testbed.errors import UserError
+from testbed.latency import quantile
 from testbed.records import LoadTestRun
 from testbed.records.fleet import SimulationCheck
 from testbed.tokenization import TextTokenizer
 
-SEEDS = 5
+SEEDS = 9
+SHARES = (0.5, 0.99)
 MIN_RUNS = 2
 
 
@@ -34,7 +38,7 @@ def token_counts(evidence: Evidence) -> Ints:
 
 
 def read_traces(variant: str, profile: str, evidence: Evidence) -> dict[str, Trace]:
-    """Return the raw rows of every steady open-loop run of a row without errors, by file name.
+    """Return the raw rows of every steady open-loop run of a row whose only errors are refusals, by file name.
 
     Raises:
         UserError: rows are missing, or the server told no timings.
@@ -44,7 +48,7 @@ def read_traces(variant: str, profile: str, evidence: Evidence) -> dict[str, Tra
     return {
         name: read_trace(evidence.run / "loads" / run.rows_file, counts)
         for name, run in runs.items()
-        if run.target_qps and not run.errors
+        if run.target_qps and all(kind.startswith(REFUSED) for kind in run.errors)
     }
 
 
@@ -74,31 +78,43 @@ def check_simulation(
 def _check(
     name: str, run: LoadTestRun, trace: Trace, others: list[Trace], best: float | None, deadline_s: float
 ) -> SimulationCheck:
-    p50, p99 = _quantiles(fit([trace]), trace, deadline_s)
-    predicted_p50, predicted_p99 = _quantiles(fit(others), trace, deadline_s)
-    ordered = np.sort(trace.latency_s)
-    measured_p50, measured_p99 = (float(ordered[int(np.ceil(share * len(ordered))) - 1]) for share in (0.5, 0.99))
+    p50, p99 = (quantile(trace.answered_s, share) for share in SHARES)
+    own = _simulated(fit([trace]), trace, deadline_s)
+    predicted = _simulated(fit(others), trace, deadline_s)
     assert run.target_qps is not None
     return SimulationCheck(
         run=name,
         target_qps=run.target_qps,
         share_of_capacity=run.target_qps / best if best else None,
         valid=run.valid,
-        measured_p50_s=measured_p50,
-        measured_p99_s=measured_p99,
-        simulated_p50_s=p50,
-        simulated_p99_s=p99,
-        predicted_p50_s=predicted_p50,
-        predicted_p99_s=predicted_p99,
-        p50_error=p50 / measured_p50 - 1,
-        p99_error=p99 / measured_p99 - 1,
-        predicted_p50_error=predicted_p50 / measured_p50 - 1,
-        predicted_p99_error=predicted_p99 / measured_p99 - 1,
+        measured_p50_s=p50.value_s,
+        measured_p99_s=p99.value_s,
+        measured_p50_interval=p50.interval,
+        measured_p99_interval=p99.interval,
+        simulated_p50_s=own.p50_s,
+        simulated_p99_s=own.p99_s,
+        predicted_p50_s=predicted.p50_s,
+        predicted_p99_s=predicted.p99_s,
+        p50_error=own.p50_s / p50.value_s - 1,
+        p99_error=own.p99_s / p99.value_s - 1,
+        predicted_p50_error=predicted.p50_s / p50.value_s - 1,
+        predicted_p99_error=predicted.p99_s / p99.value_s - 1,
+        measured_refused_share=trace.refused_share,
+        simulated_refused_share=own.refused_share,
     )
 
 
-def _quantiles(model: BatchModel, trace: Trace, deadline_s: float) -> tuple[float, float]:
-    """Return p50 and p99 of the trace's queries under a model, in seconds: the medians over the seeds."""
+@dataclass(frozen=True)
+class _Simulated:
+    """Medians over the seeds: seconds of the answered queries, and the share that was refused."""
+
+    p50_s: float
+    p99_s: float
+    refused_share: float
+
+
+def _simulated(model: BatchModel, trace: Trace, deadline_s: float) -> _Simulated:
     outcomes = [simulate(model, trace.sent_s, trace.tokens, deadline_s=deadline_s, seed=seed) for seed in range(SEEDS)]
-    p50, p99 = (float(np.median([outcome.quantile_s(share) for outcome in outcomes])) for share in (0.5, 0.99))
-    return p50, p99
+    answered = [np.sort(outcome.latency_s[np.isfinite(outcome.latency_s)]) for outcome in outcomes]
+    p50_s, p99_s = (float(np.median([quantile(each, share).value_s for each in answered])) for share in SHARES)
+    return _Simulated(p50_s, p99_s, float(np.median([outcome.refused_share for outcome in outcomes])))
