@@ -15,7 +15,11 @@ from testbed.errors import UserError
 from testbed.records import Frozen, Machine
 from testbed.records.cost import Price
 
-SHIPPED = Path(__file__).resolve().parent.parent / "prices.yaml"
+HERE = Path(__file__).resolve().parent
+# In an installed package it lies here, in a checkout at the root.
+SHIPPED = next(
+    (path for path in (HERE / "prices.yaml", HERE.parent / "prices.yaml") if path.is_file()), HERE / "prices.yaml"
+)
 HOURS_PER_YEAR = 8766.0
 GIB = 1024**3
 MEMORY_TOLERANCE = 0.15  # a virtual machine shows less memory than it is sold with
