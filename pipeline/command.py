@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import importlib.metadata
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -22,7 +24,6 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="What does this model cost to train, what does it cost to serve, and where do the two meet?",
 )
 app.add_typer(command_stages.app)
 app.add_typer(command_report.app)
@@ -31,10 +32,30 @@ app.add_typer(command_train.app, name="train")
 app.add_typer(command_loadtest.app, name="loadtest")
 app.command()(serve)
 
+# What the disk refuses, not our code: permission, read-only, full, over quota, a file where a folder should be.
+DISK = frozenset((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EEXIST))
+
 ExperimentFile = Annotated[Path, typer.Argument(help="experiment file, such as experiments/trec.yaml")]
 RunsFolder = Annotated[Path, typer.Option(help="folder that holds one folder a run")]
 
 UNITS = {"flops": "FLOP", "bytes": "B"}
+
+
+def show_version(wanted: bool) -> None:
+    """Print the version and end."""
+    if wanted:
+        typer.echo(f"breakeven {importlib.metadata.version('breakeven')}")
+        raise typer.Exit
+
+
+@app.callback()
+def breakeven(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="print the version and end", callback=show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """What does this model cost to train, what does it cost to serve, and where do the two meet?"""
 
 
 @app.command()
@@ -80,14 +101,24 @@ def doctor(
 
 
 def main() -> None:
-    """Run the command line; a user's mistake gives its message and status 1, never a traceback."""
+    """Run the command line; a user's mistake, or a disk that refuses, gives its message and status 1, no traceback.
+
+    Ctrl-C ends it with status 130 (typer's doing).
+    """
     try:
         app()
     except UserError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {error}", markup=False)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)
+        refuse(str(error))
+    except OSError as error:
+        if error.errno not in DISK:
+            raise
+        refuse(f"{error.filename or 'the disk'}: {error.strerror}; help: make it writable, or name another folder")
+
+
+def refuse(message: str) -> NoReturn:
+    """Print why nothing more was done, and end with status 1."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {message}", markup=False)
+    sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import resource
 import shutil
 from dataclasses import dataclass
@@ -14,9 +15,9 @@ from testbed.records import Machine
 
 EXTRAS = {
     "train": ("torch", "transformers", "safetensors", "tensorboard"),
-    "quantize": ("onnx", "onnxruntime", "optimum", "optimum.onnxruntime"),
-    "serve": ("fastapi", "uvicorn", "onnxruntime", "orjson", "prometheus_client"),
-    "loadtests": ("locust", "httpx"),
+    "quantize": ("torch", "transformers", "onnx", "onnx_ir", "onnxruntime", "optimum", "optimum.onnxruntime", "sympy"),
+    "serve": ("fastapi", "uvicorn", "uvloop", "httptools", "onnxruntime", "orjson", "prometheus_client"),
+    "loadtests": ("locust", "httpx", "mlperf_loadgen", "prometheus_client"),
     "report": ("altair", "vl_convert", "jinja2"),
 }
 ENOUGH_DISK_BYTES = 5 * 10**9
@@ -103,6 +104,7 @@ def _software(described: Machine) -> list[Finding]:
 def _room(folder: Path, described: Machine) -> list[Finding]:
     parent = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(parent).free
+    writable = os.access(parent, os.W_OK | os.X_OK)
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return [
         Finding(
@@ -116,6 +118,11 @@ def _room(folder: Path, described: Machine) -> list[Finding]:
             "disk",
             f"{free / 2**30:.1f} GiB free",
             "a run needs up to 5 GB: make room" if free < ENOUGH_DISK_BYTES else None,
+        ),
+        Finding(
+            "runs",
+            f"{folder}: {'can' if writable else 'cannot'} be written",
+            None if writable else "name another folder with --runs",
         ),
         Finding(
             "open files",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError
@@ -18,6 +18,18 @@ from testbed.records import Frozen, write_atomically
 from train.config import TrainConfig
 
 RESOLVED = "experiment.json"
+
+
+class _EachKeyOnce(yaml.SafeLoader):
+    """Safe YAML in which a key that stands twice is an error: the first of the two would be lost without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return the mapping; raises ConstructorError for a key that stands twice."""
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", node.start_mark)
+        return super().construct_mapping(node, deep)
 
 
 class ServeSection(Frozen):
@@ -46,7 +58,7 @@ def load_experiment(path: Path) -> Experiment:
             what is allowed, for every field at once.
     """
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_EachKeyOnce)  # noqa: S506 - a SafeLoader
     except FileNotFoundError:
         msg = f"{path}: no such experiment file; help: `ls experiments/` shows the ones that come with breakeven"
         raise UserError(msg) from None
@@ -62,7 +74,7 @@ def load_experiment(path: Path) -> Experiment:
     try:
         return Experiment.model_validate(data)
     except ValidationError as error:
-        lines = [f"{path}: {_explain(detail)}" for detail in error.errors()]
+        lines = dict.fromkeys(f"{path}: {_explain(detail)}" for detail in error.errors())
         raise UserError("\n".join(lines)) from error
 
 
@@ -81,13 +93,15 @@ def load_resolved(run: Path) -> Experiment:
 
 
 def _explain(detail: ErrorDetails) -> str:
-    field = ".".join(str(part) for part in detail["loc"])
+    # Pydantic names the member of a union that it tried, such as ``literal['auto']``: no part of the user's file.
+    location = tuple(part for part in detail["loc"] if "[" not in str(part))
+    field = ".".join(str(part) for part in location)
     if detail["type"] == "extra_forbidden":
-        allowed = ", ".join(_fields_beside(detail["loc"]))
+        allowed = ", ".join(_fields_beside(location))
         return f"field {field}: unknown; help: allowed here: {allowed}"
     if detail["type"] == "missing":
         return f"field {field}: missing; help: add it, as in experiments/trec.yaml"
-    return f"field {field}: {detail['msg']}, got {detail['input']!r}; help: {_allowed(detail['loc'])}"
+    return f"field {field}: {detail['msg']}, got {detail['input']!r}; help: {_allowed(location)}"
 
 
 def _model_at(location: tuple[int | str, ...]) -> type[BaseModel] | None:
@@ -96,7 +110,7 @@ def _model_at(location: tuple[int | str, ...]) -> type[BaseModel] | None:
         field = model.model_fields.get(part) if isinstance(part, str) else None
         if field is None:
             return None
-        model = field.annotation
+        model = next((kind for kind in get_args(field.annotation) if isinstance(kind, type)), field.annotation)
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             return None
     return model if isinstance(model, type) else None

@@ -16,7 +16,7 @@ def outputs_sha256(folder: Path, patterns: tuple[str, ...]) -> str | None:
     """Return one hash over the files that match, or None where a pattern matches nothing."""
     digest = hashlib.sha256()
     for pattern in patterns:
-        files = sorted(folder.glob(pattern))
+        files = sorted(path for path in folder.glob(pattern) if path.is_file())
         if not files:
             return None
         for file in files:
@@ -25,11 +25,11 @@ def outputs_sha256(folder: Path, patterns: tuple[str, ...]) -> str | None:
 
 
 def source_sha256(source: str) -> str | None:
-    """Return the hash of a user's own file, or of a checkpoint folder's files; None for a name that is no path."""
+    """Return the hash of a user's own file, or of the files below a folder; None for a name that is no path."""
     path = Path(source)
     if path.is_file():
         return file_sha256(path)
-    return outputs_sha256(path, ("*",)) if path.is_dir() else None
+    return outputs_sha256(path, ("**/*",)) if path.is_dir() else None
 
 
 def inputs_sha256(config: JsonValue, parents: Mapping[str, str | None]) -> str:

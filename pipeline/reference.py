@@ -30,11 +30,12 @@ def commands() -> dict[str, Any]:
 
 def reference() -> str:
     """Return the page: a section a command, a line a parameter."""
-    return "\n".join([HEAD, *(_section(name, command) for name, command in commands().items())])
+    every = {"": typer.main.get_command(app)} | commands()
+    return "\n".join([HEAD, *(_section(name, command) for name, command in every.items())])
 
 
 def _section(name: str, command: Any) -> str:  # noqa: ANN401
-    lines = [f"## `breakeven {name}`", "", " ".join(str(command.help).split()), ""]
+    lines = [f"## `{f'breakeven {name}'.strip()}`", "", " ".join(str(command.help).split()), ""]
     for parameter in command.params:
         is_option = parameter.param_type_name == "option"
         shown = ", ".join((*parameter.opts, *parameter.secondary_opts)) if is_option else parameter.name.upper()

@@ -13,6 +13,8 @@ from pydantic import JsonValue
 from pipeline.doctor import runnable_profiles
 from pipeline.experiment import Experiment, save_resolved
 from pipeline.freshness import inputs_sha256, is_fresh, outputs_sha256, source_sha256, write_stamp
+from pipeline.lock import locked
+from report.prices import SHIPPED
 from testbed.errors import UserError
 from testbed.progress import Stages
 from testbed.records import TrainingRun
@@ -48,6 +50,7 @@ class Stage:
     Attributes:
         name: as the command line names it.
         sections: the sections of the experiment file that it depends on.
+        ignores: fields of those sections that it does not read.
         parents: stages whose outputs it reads.
         outputs: patterns of the files, relative to the run's folder, whose hashes stand for its result.
         work: does it.
@@ -58,10 +61,13 @@ class Stage:
     parents: tuple[str, ...]
     outputs: tuple[str, ...]
     work: Callable[[Run], object]
+    ignores: tuple[str, ...] = ()
 
     def inputs(self, run: Run) -> str:
         """Return the hash of everything the stage depends on."""
-        dumped = run.experiment.model_dump(mode="json")
+        dumped = run.experiment.model_dump(
+            mode="json", exclude={section: set(self.ignores) for section in self.sections if self.ignores}
+        )
         config: dict[str, JsonValue] = {section: dumped[section] for section in ("name", *self.sections)}
         if self.name == "loadtests":
             config["profiles"] = list(run.profiles)
@@ -69,14 +75,14 @@ class Stage:
         return inputs_sha256(config, parents | self._own_files(run.experiment))
 
     def _own_files(self, experiment: Experiment) -> dict[str, str | None]:
-        sources = {
-            "dataset": experiment.dataset.source,
-            "teacher": experiment.train.teacher.model,
-            "student": experiment.train.student.model,
-            "report": str(experiment.report.prices or "prices.yaml"),
+        own = experiment.report.prices
+        sources: dict[str, tuple[str | None, ...]] = {
+            "dataset": (experiment.dataset.source if experiment.dataset.is_file() else None,),
+            "teacher": (experiment.train.teacher.model,),
+            "student": (experiment.train.student.model,),
+            "report": (str(SHIPPED), str(own) if own else None),
         }
-        source = sources.get(self.name)
-        return {"source": source_sha256(source)} if source is not None else {}
+        return {source: source_sha256(source) for source in sources.get(self.name, ()) if source is not None}
 
 
 def _dataset(run: Run) -> object:
@@ -147,7 +153,14 @@ def _report(run: Run) -> object:
 
 STAGES = (
     Stage("dataset", ("dataset",), (), ("dataset/*.json*",), _dataset),
-    Stage("teacher", ("train",), ("dataset",), ("teacher/record.json", "teacher/model.safetensors"), _teacher),
+    Stage(
+        "teacher",
+        ("train",),
+        ("dataset",),
+        ("teacher/record.json", "teacher/model.safetensors"),
+        _teacher,
+        ignores=("student",),
+    ),
     Stage(
         "student", ("train",), ("dataset", "teacher"), ("student/record.json", "student/model.safetensors"), _student
     ),
@@ -174,15 +187,18 @@ def stages_until(last: str) -> tuple[Stage, ...]:
 
 
 def run_stages(run: Run, stages: Sequence[Stage], *, force: frozenset[str] = frozenset()) -> list[str]:
-    """Run the stages in order, skipping those that are up to date; return the names of those that ran."""
+    """Run the stages in order, skipping those that are up to date; return the names of those that ran.
+
+    Raises:
+        UserError: another process works in the folder, a profile cannot run here, or a stage's own.
+    """
     ran: list[str] = []
-    save_resolved(run.experiment, run.folder)
-    with Stages(tuple(stage.name for stage in stages)) as board:
+    with locked(run.folder), Stages(tuple(stage.name for stage in stages)) as board:
+        _check_profiles(run, stages)
+        save_resolved(run.experiment, run.folder)
         for stage in stages:
             inputs = stage.inputs(run)
-            stamp = run.folder / STAMPS / f"{stage.name}.json"
-            made = outputs_sha256(run.folder, stage.outputs)
-            if stage.name not in force and is_fresh(stamp, inputs=inputs, outputs=made):
+            if stage.name not in force and _is_done(run, stage, inputs):
                 board.set(stage.name, "up to date, skipped")
                 continue
             board.set(stage.name, "running")
@@ -192,6 +208,23 @@ def run_stages(run: Run, stages: Sequence[Stage], *, force: frozenset[str] = fro
             board.set(stage.name, f"done in {time.monotonic() - begin_s:.1f} s")
             ran.append(stage.name)
     return ran
+
+
+def _check_profiles(run: Run, stages: Sequence[Stage]) -> None:
+    """Refuse before the first stage, not after an hour of training, a profile that this machine cannot load-test."""
+    loadtests = BY_NAME["loadtests"]
+    missing = sorted(set(run.profiles) - set(runnable_profiles()))
+    if missing and loadtests in stages and not _is_done(run, loadtests, loadtests.inputs(run)):
+        msg = (
+            f"serve.profiles: {', '.join(missing)} cannot run on this machine; help: `breakeven doctor` says why; "
+            "name others, or stop before the load tests with --until quantize"
+        )
+        raise UserError(msg)
+
+
+def _is_done(run: Run, stage: Stage, inputs: str) -> bool:
+    stamp = run.folder / STAMPS / f"{stage.name}.json"
+    return is_fresh(stamp, inputs=inputs, outputs=outputs_sha256(run.folder, stage.outputs))
 
 
 def _stamp(run: Run, stage: Stage, inputs: str) -> None:

@@ -16,7 +16,7 @@ from testbed.builtin import BUILTIN, read_builtin
 from testbed.errors import UserError
 from testbed.folders import whole_folder
 from testbed.machine import provenance
-from testbed.readers import Row, Source, read_file, read_hub
+from testbed.readers import FILE_READERS, Row, Source, read_file, read_hub
 from testbed.records.base import Frozen
 from testbed.records.dataset import DatasetRecord, SplitSummary
 from testbed.records.files import RecordError, file_sha256, load_as, save
@@ -42,8 +42,9 @@ class DatasetConfig(Frozen):
     label_column: str = "label"
 
     def is_file(self) -> bool:
-        """Return whether ``source`` names a file rather than a built-in data set or a hub id."""
-        return self.source not in BUILTIN and Path(self.source).suffix in {".csv", ".jsonl", ".parquet"}
+        """Return whether ``source`` is a file, by its suffix or because it exists, no built-in name and no hub id."""
+        path = Path(self.source)
+        return self.source not in BUILTIN and (path.suffix in FILE_READERS or path.is_file())
 
 
 class Split(NamedTuple):
@@ -57,9 +58,13 @@ def prepare(config: DatasetConfig, folder: Path) -> DatasetRecord:
     """Read the source, drop repeats and empty texts, split, and write ``folder`` (splits first, record last).
 
     Raises:
-        UserError: the source cannot be read, a split is empty, or a label is missing from the training split.
+        UserError: the source cannot be read or has no rows, a split is empty, or a label is missing from the training
+            split.
     """
     source = _read(config)
+    if not source.rows:
+        msg = f"{config.source}: no rows; help: give a few hundred at least, each with a text and a label"
+        raise UserError(msg)
     rows, num_duplicates, num_empty = distinct(source.rows)
     splits: dict[str, list[Row]] = {name: [] for name in SPLITS}
     for row in rows:
@@ -99,7 +104,8 @@ def read_split(folder: Path, split: str) -> Split:
     if not path.is_file() or file_sha256(path) != expected:
         msg = f"{path}: missing or changed since it was prepared; help: prepare the data set again"
         raise RecordError(msg)
-    entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    # Lines end at "\n" alone: str.splitlines would also cut a text at U+2028 or U+0085, which JSON leaves as they are.
+    entries = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
     return Split(texts=[entry["text"] for entry in entries], labels=[entry["label"] for entry in entries])
 
 

@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from testbed.records.base import Gpu, Machine
 
 CGROUP = Path("/sys/fs/cgroup")
+SELF_CGROUP = Path("/proc/self/cgroup")
 # The flags that decide which kernels run and how INT8 behaves; x86 names as /proc/cpuinfo gives them, then Arm's.
 DECISIVE_FLAGS = frozenset(
     "sse4_2 avx avx2 fma f16c avx_vnni avx512f avx512bw avx512vl avx512_vnni avx512_bf16 avx512_fp16 "
@@ -69,13 +70,29 @@ def isa() -> tuple[str, ...]:
     return tuple(sorted(cpu_flags() & DECISIVE_FLAGS))
 
 
-def cgroup_cpu_quota() -> float | None:
-    """Return the cgroup's CPU limit in cores, or None where there is none."""
+def cgroup_limits(file: str) -> list[list[str]]:
+    """Return the words of a limit's file in this process's cgroup (version 2) and in each above it.
+
+    In a container the own cgroup usually is the mount's root; under systemd, or without a cgroup namespace, it lies
+    deeper, and any of those above may be the tightest.
+    """
     try:
-        quota, period = (CGROUP / "cpu.max").read_text().split()
-    except (OSError, ValueError):
-        return None
-    return None if quota == "max" else int(quota) / int(period)
+        own = next(line[3:] for line in SELF_CGROUP.read_text().splitlines() if line.startswith("0::"))
+    except (OSError, StopIteration):
+        own = "/"
+    found = []
+    for part in (Path(own), *Path(own).parents):
+        try:
+            found.append((CGROUP / str(part).lstrip("/") / file).read_text().split())
+        except OSError:
+            continue
+    return found
+
+
+def cgroup_cpu_quota() -> float | None:
+    """Return the tightest CPU limit of the process's cgroups in cores, or None where there is none."""
+    limits = [int(words[0]) / int(words[1]) for words in cgroup_limits("cpu.max") if words[0] != "max"]
+    return min(limits, default=None)
 
 
 def usable_cores() -> float:
@@ -87,12 +104,8 @@ def usable_cores() -> float:
 
 def memory_bytes() -> int:
     """Return the memory this process may use: the machine's, or the cgroup's limit where lower."""
-    total = int(psutil.virtual_memory().total)
-    try:
-        limit = (CGROUP / "memory.max").read_text().strip()
-    except OSError:
-        return total
-    return total if limit == "max" else min(total, int(limit))
+    limits = [int(words[0]) for words in cgroup_limits("memory.max") if words[0] != "max"]
+    return min([int(psutil.virtual_memory().total), *limits])
 
 
 def gpus() -> tuple[Gpu, ...]:
@@ -139,9 +152,14 @@ def versions() -> dict[str, str]:
 
 
 def git_commit() -> str | None:
-    """Return this project's commit, with ``-dirty`` where tracked files have changed; None outside a checkout."""
-    here = Path(__file__).parent
+    """Return this project's commit, with ``-dirty`` where tracked files have changed; None outside a checkout.
+
+    Installed into a virtual environment that lies in somebody else's checkout, that one's commit is none of ours.
+    """
+    here = Path(__file__).resolve().parent
     try:
+        if Path(_git(here, "rev-parse", "--show-toplevel")).resolve() != here.parent:
+            return None
         commit = _git(here, "rev-parse", "HEAD")
         changed = _git(here, "status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.CalledProcessError):

@@ -44,8 +44,9 @@ def paired_difference(
 ) -> tuple[float, Interval]:
     """Return accuracy minus the parent's on the same rows, with an interval.
 
-    Newcombe (1998) gives better intervals than Wald's for few discordant pairs; with z²/2 pseudo-rows on each
-    discordant cell (Agresti and Min 2005) Wald's keeps its coverage, also where no row differs.
+    Wald's interval after half a row was added to each of the four cells of the paired table (Agresti and Min 2005,
+    "Simple improved confidence intervals for comparing matched proportions"): it keeps its coverage with few rows that
+    differ, also with none, where plain Wald has no width.
     """
     rows = len(right)
     z = float(stats.norm.ppf(0.5 + level / 2))

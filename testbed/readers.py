@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,13 +45,12 @@ def read_file(path: Path, *, text_column: str, label_column: str) -> Source:
     if not path.is_file():
         msg = f"{path}: no such file; help: check dataset.source in the experiment"
         raise UserError(msg)
-    readers = {".csv": _csv_entries, ".jsonl": _jsonl_entries, ".parquet": _parquet_entries}
-    if path.suffix not in readers:
-        msg = f"{path}: unknown kind of file; help: one of {', '.join(readers)}"
+    if path.suffix not in FILE_READERS:
+        msg = f"{path}: unknown kind of file; help: one of {', '.join(FILE_READERS)}"
         raise UserError(msg)
     try:
-        entries = list(readers[path.suffix](path))
-    except (TypeError, ValueError, csv.Error, pa.ArrowException) as error:
+        entries = list(FILE_READERS[path.suffix](path))
+    except (OSError, TypeError, ValueError, csv.Error, pa.ArrowException) as error:
         msg = f"{path}: not a readable {path.suffix} file ({error}); help: save it again as UTF-8 {path.suffix}"
         raise UserError(msg) from error
     rows = _rows(entries, where=str(path), text_column=text_column, label_column=label_column)
@@ -92,7 +91,12 @@ def read_hub(name: str, *, text_column: str, label_column: str) -> Source:
 
 def _csv_entries(path: Path) -> Iterator[Mapping[str, Any]]:
     with path.open(newline="", encoding="utf-8-sig") as stream:
-        yield from csv.DictReader(stream, strict=True)
+        reader = csv.DictReader(stream, strict=True)
+        for entry in reader:
+            if None in entry:  # more fields than columns: a comma that no quotes protect has moved the label
+                msg = f"line {reader.line_num} has more fields than the header, put quotes around a text with commas"
+                raise ValueError(msg)
+            yield entry
 
 
 def _jsonl_entries(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -108,6 +112,13 @@ def _jsonl_entries(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _parquet_entries(path: Path) -> Iterator[Mapping[str, Any]]:
     yield from pa.parquet.read_table(path).to_pylist()
+
+
+FILE_READERS: dict[str, Callable[[Path], Iterator[Mapping[str, Any]]]] = {
+    ".csv": _csv_entries,
+    ".jsonl": _jsonl_entries,
+    ".parquet": _parquet_entries,
+}
 
 
 def _rows(entries: Iterable[Mapping[str, Any]], *, where: str, text_column: str, label_column: str) -> list[Row]:

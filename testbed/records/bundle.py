@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from testbed.errors import UserError
 from testbed.records.base import Accuracy, Frozen, Interval, Record, Sha256, Usage
 
 Precision = Literal["fp32", "fp16", "int8", "int4"]
@@ -193,13 +194,13 @@ class BundleManifest(Record):
     usage: Usage
 
     def variant(self, name: str) -> Variant:
-        """Return the variant of that name; raises ValueError that lists the names there are."""
+        """Return the variant of that name; raises UserError that lists the names there are."""
         for variant in self.variants:
             if variant.name == name:
                 return variant
         names = ", ".join(v.name for v in self.variants)
         msg = f"no variant {name!r} in bundle {self.name!r}; help: one of {names}"
-        raise ValueError(msg)
+        raise UserError(msg)
 
     def goldens_of(self, variant: Variant) -> tuple[Golden, ...]:
         """Return the goldens of the variant's model."""

@@ -39,6 +39,7 @@ def test_quoted_line_breaks_and_a_byte_order_mark_are_read(tmp_path: Path) -> No
         ("no-column.csv", "words,label\nhello,a\n", "row 1 has no column 'text', only words, label"),
         ("no-label.csv", "text,label\nhello,\n", "row 1: no label"),
         ("short-row.csv", "text,label\nhello\n", "row 1: no label"),
+        ("loose-comma.csv", "text,label\nhello, you,a\n", "line 2 has more fields than the header, put quotes around"),
         ("broken.jsonl", '{"text": "hello", "label"\n', "not a readable .jsonl file"),
         ("list.jsonl", '["hello", "a"]\n', "a line holds list, an object is needed"),
         ("many.jsonl", '{"text": "hello", "label": ["a", "b"]}\n', "multi-label data is not supported"),

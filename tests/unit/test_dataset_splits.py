@@ -61,6 +61,26 @@ def test_numeric_labels_are_in_their_own_order(tmp_path: Path) -> None:
     assert prepare(DatasetConfig(source=source), tmp_path / "d").labels == tuple(str(i) for i in range(11))
 
 
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\x0b", "\x1c", "\r"])
+def test_a_text_with_a_line_separator_inside_stays_one_text(tmp_path: Path, separator: str) -> None:
+    texts = [f"one{separator}{i}" for i in range(200)]
+    source = tmp_path / "own.jsonl"
+    rows = [json.dumps({"text": text, "label": "ab"[i % 2]}) for i, text in enumerate(texts)]
+    source.write_text("\n".join(rows), encoding="utf-8")
+    record = prepare(DatasetConfig(source=str(source)), tmp_path / "dataset")
+    read = [text for name in record.splits for text in read_split(tmp_path / "dataset", name).texts]
+    assert sorted(read) == sorted(texts)
+
+
+def test_no_rows_and_an_unknown_kind_of_file_are_named(tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").write_text("text,label\n")
+    with pytest.raises(UserError, match=r"empty\.csv: no rows; help: "):
+        prepare(DatasetConfig(source=str(tmp_path / "empty.csv")), tmp_path / "dataset")
+    (tmp_path / "rows.tsv").write_text("text\tlabel\n")
+    with pytest.raises(UserError, match=r"rows\.tsv: unknown kind of file; help: one of \.csv, \.jsonl, \.parquet"):
+        prepare(DatasetConfig(source=str(tmp_path / "rows.tsv")), tmp_path / "dataset")
+
+
 def test_a_changed_split_is_refused(tmp_path: Path) -> None:
     prepare(DatasetConfig(source=str(write_csv(tmp_path / "own.csv"))), tmp_path / "dataset")
     with (tmp_path / "dataset" / "train.jsonl").open("a") as stream:

@@ -67,6 +67,28 @@ def test_an_unknown_variant_says_what_there_is(tmp_path: Path) -> None:
     assert "fp16" in message
 
 
+def test_a_wrong_member_of_a_choice_is_named_as_the_file_names_it(tmp_path: Path) -> None:
+    message = refusal(tmp_path, "name: mine\ndataset: {source: trec}\nserve: {profiles: [tpu]}\n")
+    assert "field serve.profiles.0: Input should be 'cpu', 'edge' or 'gpu', got 'tpu'" in message
+    assert "literal[" not in message
+
+
+def test_an_unknown_field_of_an_optional_section_lists_what_is_allowed(tmp_path: Path) -> None:
+    text = "name: mine\ndataset: {source: trec}\nreport: {traffic: {mean_qps: 1, peak_qps: 2, top_qps: 3}}\n"
+    assert "field report.traffic.top_qps: unknown; help: allowed here: mean_qps, peak_qps" in refusal(tmp_path, text)
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    text = "name: mine\ndataset: {source: trec}\ntrain: {seed: 1}\ntrain: {seed: 2}\n"
+    assert "the key 'train' stands twice" in refusal(tmp_path, text)
+
+
+def test_a_merged_mapping_may_be_overlaid(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("name: mine\ndataset: {source: trec}\ntrain:\n  <<: {seed: 1}\n  seed: 2\n")
+    assert load_experiment(path).train.seed == 2
+
+
 @pytest.mark.parametrize("text", ["", "- a\n- b\n", "name: [\n", "just words\n"])
 def test_what_is_no_experiment_is_refused(tmp_path: Path, text: str) -> None:
     assert "help: compare it with experiments/trec.yaml" in refusal(tmp_path, text)

@@ -25,6 +25,37 @@ def test_a_cgroup_quota_below_the_affinity_counts(tmp_path: Path, monkeypatch: p
     assert machine.memory_bytes() == 1_000_000
 
 
+def test_the_tightest_limit_from_the_own_cgroup_to_the_root_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "fs" / "machine.slice" / "run.scope"
+    own.mkdir(parents=True)
+    (tmp_path / "self").write_text("0::/machine.slice/run.scope\n")
+    (own / "cpu.max").write_text("max 100000\n")
+    (own.parent / "cpu.max").write_text("25000 100000\n")
+    (own / "memory.max").write_text("2000000\n")
+    (own.parent / "memory.max").write_text("3000000\n")
+    monkeypatch.setattr(machine, "CGROUP", tmp_path / "fs")
+    monkeypatch.setattr(machine, "SELF_CGROUP", tmp_path / "self")
+    assert machine.usable_cores() == 0.25
+    assert machine.memory_bytes() == 2_000_000
+
+
+def test_the_commit_of_a_checkout_that_only_holds_our_installation_is_not_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / ".venv" / "site-packages" / "testbed" / "machine.py"
+    installed.parent.mkdir(parents=True)
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    for words in (("init", "-q"), (*identity, "commit", "-q", "--allow-empty", "-m", "theirs")):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    monkeypatch.setattr(machine, "__file__", str(installed))
+    assert machine.git_commit() is None
+    monkeypatch.setattr(machine, "__file__", str(tmp_path / "testbed" / "machine.py"))
+    (tmp_path / "testbed").mkdir()
+    assert len(machine.git_commit() or "") == 40
+
+
 def test_a_cgroup_without_limits_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cpu.max").write_text("max 100000\n")
     (tmp_path / "memory.max").write_text("max\n")
