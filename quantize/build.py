@@ -9,12 +9,12 @@ from pathlib import Path
 from quantize.checkpoint import Checkpoint, CheckpointError, open_checkpoint
 from quantize.config import QuantizeConfig
 from quantize.family import Family, make_family, num_steps
+from quantize.output import output_folder
 from quantize.parent import export_proven
 from quantize.recipe import Model, Splits
 from testbed.bundle import write_manifest
 from testbed.dataset import read_record, read_split
 from testbed.errors import UserError
-from testbed.folders import whole_folder
 from testbed.machine import provenance
 from testbed.meter import Meter
 from testbed.progress import Progress, say
@@ -44,31 +44,27 @@ def build_bundle(
     models = [model for model in MODELS if config.methods_of(model)]
     opened = {model: _open(model, checkpoints, record.labels, config.max_length) for model in models}
     parents = {"dataset": file_sha256(dataset / "record.json")} | {model: opened[model].sha256 for model in models}
-    try:
-        with Meter() as meter, whole_folder(folder) as temporary:
-            with Progress("quantize", total=sum(num_steps(config, model) for model in models)) as bar:
-                families = [make_family(config, model, opened[model], splits, temporary, bar) for model in models]
-            _say_refusals(families)
-            main = families[-1]
-            variants = [_with_tokenizer(family, main, temporary) for family in families]
-            manifest = BundleManifest(
-                **provenance(config.model_dump(mode="json"), parents),
-                name=name,
-                labels=record.labels,
-                max_length=main.checkpoint.tokenizer.max_length,
-                pad_token_id=main.checkpoint.pad_token_id,
-                tokenizer_file=TOKENIZER,
-                tokenizer_sha256=_copy_tokenizer(main, temporary / TOKENIZER),
-                lengths=tuple(sorted(len(row) for row in main.rows)),
-                goldens=tuple(golden for family in families for golden in family.goldens),
-                variants=tuple(variant for some in variants for variant in some),
-                refused=tuple(refusal for family in families for refusal in family.refused),
-                usage=meter.end(),
-            )
-            write_manifest(manifest, temporary)
-    except OSError as error:
-        msg = f"{folder}: cannot be written ({error}); help: free some space, or name a folder that you may write to"
-        raise UserError(msg) from error
+    with Meter() as meter, output_folder(folder) as temporary:
+        with Progress("quantize", total=sum(num_steps(config, model) for model in models)) as bar:
+            families = [make_family(config, model, opened[model], splits, temporary, bar) for model in models]
+        _say_refusals(families)
+        main = families[-1]
+        variants = [_with_tokenizer(family, main, temporary) for family in families]
+        manifest = BundleManifest(
+            **provenance(config.model_dump(mode="json"), parents),
+            name=name,
+            labels=record.labels,
+            max_length=main.checkpoint.tokenizer.max_length,
+            pad_token_id=main.checkpoint.pad_token_id,
+            tokenizer_file=TOKENIZER,
+            tokenizer_sha256=_copy_tokenizer(main, temporary / TOKENIZER),
+            lengths=tuple(sorted(len(row) for row in main.rows)),
+            goldens=tuple(golden for family in families for golden in family.goldens),
+            variants=tuple(variant for some in variants for variant in some),
+            refused=tuple(refusal for family in families for refusal in family.refused),
+            usage=meter.end(),
+        )
+        write_manifest(manifest, temporary)
     return manifest
 
 
@@ -91,7 +87,7 @@ def export_checkpoints(
     """
     record, test = read_record(dataset), read_split(dataset, "test")
     differences = {}
-    with whole_folder(folder) as temporary:
+    with output_folder(folder) as temporary:
         for model in checkpoints:
             checkpoint = _open(model, checkpoints, record.labels, config.max_length)
             rows = checkpoint.tokenizer.encode_batch(test.texts)

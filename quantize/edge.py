@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from quantize.output import output_folder
 from quantize.quiet import quiet
 from testbed.bundle import Bundle
 from testbed.errors import UserError
-from testbed.folders import whole_folder
 
 OPERATORS = "required_operators.config"
 
@@ -38,12 +38,13 @@ def convert_to_ort(bundle: Path, *, variants: Sequence[str], folder: Path) -> tu
         folder: of the result; replaced as a whole.
 
     Raises:
-        UserError: no such variant, a damaged file, or a variant with external data, which the format cannot hold.
+        UserError: no such variant, a damaged file, or a variant with external data, which the format cannot hold, or a
+            folder that cannot be written.
     """
     from onnxruntime.tools.convert_onnx_models_to_ort import OptimizationStyle, convert_onnx_models_to_ort
 
     opened = Bundle(bundle)
-    with whole_folder(folder) as temporary:
+    with output_folder(folder) as temporary:
         for name in variants:
             variant = opened.manifest.variant(name)
             source = opened.model_file(variant)

@@ -214,10 +214,11 @@ def _measure(family: Family) -> None:
         reference=reference,
         rounds=family.config.speed_rounds,
     )
-    family.variants = [_with_speed(variant, measured[variant.name], reference) for variant in family.variants]
+    family.variants = [with_speed(variant, measured[variant.name], reference) for variant in family.variants]
 
 
-def _with_speed(variant: Variant, speed: Speed, reference: str) -> Variant:
+def with_speed(variant: Variant, speed: Speed, reference: str) -> Variant:
+    """Return a variant with its speed, marked where it is not shown to be faster than ``reference`` on this CPU."""
     warning = variant.warning
     if variant.name != reference and speed.ratio_interval.low <= 1:
         slow = f"not worth it here: {speed.ratio_to_fp32:.2f} times the speed of {reference} on this CPU"

@@ -1,46 +1,28 @@
-"""Our variants and the peers' of one checkpoint: accuracy, size, single-thread speed, invariance, in one run."""
+"""Our variants and the peers' of several checkpoints: accuracy, size, single-thread speed, invariance, in one run."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from quantize.build import export_checkpoints
-from quantize.config import QuantizeConfig
-from testbed.bundle import Bundle
-from testbed.dataset import read_split
+from benchmarks.quantization.systems import HERE, Subject, System, ours, peers, subjects
 from testbed.machine import describe, git_commit, versions
 from testbed.metrics import accuracy, bootstrap_mean, paired_difference
 from testbed.records import write_atomically
 
-HERE = Path(__file__).parent
-TEXTS_A_ROUND = 32
+TEXTS_A_ROUND, TOGETHER = 32, 8
+MATES = (8, 32)
 ONE_SIDED = 0.90
-
-
-@dataclass(frozen=True)
-class System:
-    """One model file under one runtime."""
-
-    name: str
-    runtime: str
-    python: str
-    model: Path
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the file and of the weights beside it."""
-        return sum(path.stat().st_size for path in (self.model, self.model.with_suffix(".bin")) if path.is_file())
+Seconds = NDArray[np.float64]
 
 
 class Worker:
@@ -48,16 +30,20 @@ class Worker:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-        self._answer()
+        self._read()
 
-    def ask(self, **command: str | int) -> dict[str, Any]:
+    def ask(self, **command: str | int) -> Any:  # noqa: ANN401 - logits or seconds, by the command
         """Send one command and return the answer."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(command) + "\n")
         self._process.stdin.flush()
-        return self._answer()
+        return self._read()["answer"]
 
-    def _answer(self) -> dict[str, Any]:
+    def logits(self, size: int, *, packed: bool = False) -> NDArray[np.float64]:
+        """Return the logits of all texts in batches of ``size``, [texts, labels]."""
+        return np.array(self.ask(do="packed" if packed else "logits", size=size))
+
+    def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         answer: dict[str, Any] = json.loads(self._process.stdout.readline())
         return answer
@@ -67,6 +53,8 @@ class Worker:
 def started(system: System, rows: Path, pad: int) -> Iterator[Worker]:
     """Start a system's worker and end it afterwards."""
     command = [system.python, str(HERE / "worker.py"), system.runtime, str(system.model), str(rows), "--pad", str(pad)]
+    if system.packed is not None:
+        command += ["--packed", str(system.packed)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield Worker(process)
@@ -76,113 +64,136 @@ def started(system: System, rows: Path, pad: int) -> Iterator[Worker]:
         process.wait(30)
 
 
-def peers(options: argparse.Namespace, folder: Path, calibration: Path, pad: int) -> Iterator[System]:
-    """Make the peers' files and yield their systems."""
-
-    def run(python: str, script: str, *arguments: object) -> None:
-        subprocess.run([python, str(HERE / "peers" / script), *map(str, arguments)], check=True, stdout=sys.stderr)
-
-    own = sys.executable
-    for preset in ("avx2", "avx512_vnni"):
-        run(own, "optimum_defaults.py", options.checkpoint, folder / f"{preset}.onnx", preset)
-        yield System(f"optimum {preset}", "onnxruntime", own, folder / f"{preset}.onnx")
-    config = QuantizeConfig(max_length=options.max_length)
-    checkpoints = {"student": options.checkpoint}
-    export_checkpoints(config, dataset=options.dataset, checkpoints=checkpoints, folder=folder / "fp32")
-    fp32 = folder / "fp32" / "student.onnx"
-    if options.openvino:
-        run(options.openvino, "openvino_fp32.py", fp32, folder / "ov.xml")
-        yield System("OpenVINO fp32", "openvino", options.openvino, folder / "ov.xml")
-        run(options.openvino, "nncf_static.py", fp32, calibration, folder / "nncf.xml", pad)
-        yield System("OpenVINO, NNCF int8", "openvino", options.openvino, folder / "nncf.xml")
-    if options.olive:
-        shape = json.loads((options.checkpoint / "config.json").read_text())
-        heads, width = shape["num_attention_heads"], shape["hidden_size"]
-        run(options.olive, "olive_dynamic.py", fp32, folder / "olive.onnx", heads, width)
-        yield System("Olive int8", "onnxruntime", own, folder / "olive.onnx")
-
-
-def measure(
-    systems: Sequence[System], workers: Sequence[Worker], labels: Sequence[int], rounds: int
-) -> list[dict[str, Any]]:
-    """Return one row of figures for each system; the first one is the reference of every ratio and difference."""
-    truth = np.array(labels)
-    alone = [np.array(worker.ask(do="logits", size=1)["logits"]) for worker in workers]
-    batched = [np.array(worker.ask(do="logits", size=8)["logits"]) for worker in workers]
-    seconds: list[list[float]] = [[] for _ in systems]
+def interleaved(workers: Sequence[Worker], num_texts: int, *, rounds: int, size: int) -> Seconds:
+    """Return CPU seconds a text, [systems, rounds]: all take the same texts in turn; a first round does not count."""
+    seconds = np.zeros((len(workers), rounds + 1))
     for number in range(rounds + 1):
-        begin = number * TEXTS_A_ROUND % max(1, len(labels) - TEXTS_A_ROUND)
-        for index in np.roll(np.arange(len(systems)), number):
-            answer = workers[index].ask(do="time", **{"from": begin, "to": begin + TEXTS_A_ROUND})
-            if number:
-                seconds[index].append(answer["seconds"])
-    reference_right = alone[0].argmax(axis=1) == truth
-    rows = []
-    for index, system in enumerate(systems):
-        ratios = (np.array(seconds[0]) / np.array(seconds[index])).tolist()
-        right = alone[index].argmax(axis=1) == truth
-        difference, _ = paired_difference(right, reference_right)
-        _, one_sided = paired_difference(right, reference_right, level=ONE_SIDED)
-        interval = bootstrap_mean(ratios)
-        rows.append(
-            {
-                "system": system.name,
-                "runtime": system.runtime,
-                "size_bytes": system.size_bytes,
-                "accuracy": accuracy(alone[index].argmax(axis=1), truth).value,
-                "accuracy_difference": difference,
-                "difference_lower_bound": one_sided.low,
-                "max_logit_difference": float(np.abs(alone[index] - alone[0]).max()),
-                "batch_flip_rate": float((alone[index].argmax(axis=1) != batched[index].argmax(axis=1)).mean()),
-                "batch_max_logit_change": float(np.abs(alone[index] - batched[index]).max()),
-                "texts_per_s": float(1 / np.median(seconds[index])),
-                "ratio_to_fp32": float(np.mean(ratios)),
-                "ratio_low": interval.low,
-                "ratio_high": interval.high,
-            }
+        begin = number * TEXTS_A_ROUND % max(1, num_texts - TEXTS_A_ROUND)
+        for index in np.roll(np.arange(len(workers)), number).tolist():
+            seconds[index, number] = workers[index].ask(
+                do="time", size=size, **{"from": begin, "to": begin + TEXTS_A_ROUND}
+            )
+    return seconds[:, 1:]
+
+
+def quality(system: System, worker: Worker, reference: NDArray[np.float64], truth: NDArray[np.int64]) -> dict[str, Any]:
+    """Return accuracy against the reference's logits, and how far answers depend on batch-mates."""
+    alone = worker.logits(1)
+    changed = {f"batch of {size}": worker.logits(size) for size in MATES}
+    if system.packed is not None:
+        changed[f"packed by {TOGETHER}"] = worker.logits(TOGETHER, packed=True)
+    answers = alone.argmax(axis=1)
+    right, reference_right = answers == truth, reference.argmax(axis=1) == truth
+    own = accuracy(answers, truth)
+    difference, interval = paired_difference(right, reference_right)
+    _, one_sided = paired_difference(right, reference_right, level=ONE_SIDED)
+    return {
+        "accuracy": own.value,
+        "accuracy_interval": [own.interval.low, own.interval.high],
+        "accuracy_difference": difference,
+        "difference_interval": [interval.low, interval.high],
+        "difference_lower_bound": one_sided.low,
+        "max_logit_difference": float(np.abs(alone - reference).max()),
+        "flip_rate": {name: float((found.argmax(axis=1) != answers).mean()) for name, found in changed.items()},
+        "logit_change": {name: float(np.abs(found - alone).max()) for name, found in changed.items()},
+    }
+
+
+def ratios(seconds: Seconds, peer_places: Sequence[int]) -> list[dict[str, Any]]:
+    """Return each system's speed, and its ratio to FP32 (the first) and to the fastest peer, with 95 % intervals."""
+    fastest = min(peer_places, key=lambda place: float(np.median(seconds[place])), default=None)
+
+    def ratio(base: int, place: int) -> list[float]:
+        found = (seconds[base] / seconds[place]).tolist()
+        interval = bootstrap_mean(found)
+        return [float(np.mean(found)), interval.low, interval.high]
+
+    return [
+        {
+            "texts_per_s": float(1 / np.median(seconds[place])),
+            "ratio_to_fp32": ratio(0, place),
+            "ratio_to_fastest_peer": None if fastest is None else ratio(fastest, place),
+        }
+        for place in range(len(seconds))
+    ]
+
+
+def measure(subject: Subject, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return one row of figures for each system of one checkpoint."""
+    truth = np.array(subject.labels)
+    with TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        rows = folder / "rows.json"
+        rows.write_text(json.dumps([list(row) for row in subject.rows]))
+        systems = list(ours(subject, folder))
+        others = list(peers(subject, folder, options))
+        places = range(len(systems), len(systems) + len(others))
+        systems += others
+        pad = subject.checkpoint.pad_token_id
+        workers = [stack.enter_context(started(system, rows, pad)) for system in systems]
+        reference = workers[0].logits(1)
+        found = [quality(*pair, reference, truth) for pair in zip(systems, workers, strict=True)]
+        speeds = {
+            label: ratios(interleaved(workers, len(truth), rounds=options.rounds, size=size), places)
+            for label, size in (("alone", 1), ("together", TOGETHER))
+        }
+        return [
+            {"system": system.name, "size_bytes": system.size_bytes, **found[place]}
+            | {label: speed[place] for label, speed in speeds.items()}
+            for place, system in enumerate(systems)
+        ]
+
+
+def table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield the lines of the Markdown table of one checkpoint."""
+    yield (
+        "| system | MB | accuracy | difference (bound), points | logits off | mates | texts/s alone | × FP32 "
+        "| × fastest peer | 8 together | × FP32 | × fastest peer |"
+    )
+    yield "|---|--:|---|---|--:|---|--:|---|---|--:|---|---|"
+    for row in rows:
+        low, high = row["accuracy_interval"]
+        yield (
+            f"| {row['system']} | {row['size_bytes'] / 1e6:.1f} | {row['accuracy']:.4f} [{low:.3f}, {high:.3f}] "
+            f"| {100 * row['accuracy_difference']:+.2f} ({100 * row['difference_lower_bound']:+.2f}) "
+            f"| {row['max_logit_difference']:.2g} "
+            f"| {max(row['flip_rate'].values()):.2%}, {max(row['logit_change'].values()):.2g} "
+            f"| {_speed(row['alone'])} | {_speed(row['together'])} |"
         )
-    return rows
+
+
+def _speed(speed: dict[str, Any]) -> str:
+    def words(ratio: list[float] | None) -> str:
+        return "" if ratio is None else f"{ratio[0]:.2f} [{ratio[1]:.2f}, {ratio[2]:.2f}]"
+
+    return f"{speed['texts_per_s']:.0f} | {words(speed['ratio_to_fp32'])} | {words(speed['ratio_to_fastest_peer'])}"
 
 
 def main() -> None:
-    """Make the peers' models, measure everything, write the JSON and print the table."""
+    """Make everybody's models, measure everything, write the JSON and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("bundle", type=Path)
-    parser.add_argument("--checkpoint", type=Path, required=True)
-    parser.add_argument("--dataset", type=Path, required=True)
-    parser.add_argument("--model", default="student", help="whose variants of the bundle")
+    parser.add_argument("runs", type=Path, nargs="+", help="folders of runs: dataset and checkpoints")
+    parser.add_argument("--models", nargs="+", default=["student", "teacher"])
     parser.add_argument("--openvino", help="interpreter with openvino and nncf")
     parser.add_argument("--olive", help="interpreter with olive-ai")
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--max-length", type=int)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    bundle = Bundle(options.bundle)
-    ours = [variant for variant in bundle.manifest.variants if variant.model == options.model]
-    ours.sort(key=lambda variant: variant.precision != "fp32")
-    tokenizer, pad = bundle.tokenizer(ours[0]), bundle.pad_token_id(ours[0])
-    test, train = read_split(options.dataset, "test"), read_split(options.dataset, "train")
-    with TemporaryDirectory() as name, ExitStack() as stack:
-        folder = Path(name)
-        rows, calibration = folder / "rows.json", folder / "calibration.json"
-        rows.write_text(json.dumps(tokenizer.encode_batch(test.texts)))
-        calibration.write_text(json.dumps(tokenizer.encode_batch(train.texts[:256])))
-        systems = [
-            System(f"breakeven {one.name}", "onnxruntime", sys.executable, bundle.model_file(one)) for one in ours
-        ]
-        systems += peers(options, folder, calibration, pad)
-        workers = [stack.enter_context(started(system, rows, pad)) for system in systems]
-        table = measure(systems, workers, test.labels, options.rounds)
-    document = {"machine": describe().model_dump(), "versions": versions(), "git_commit": git_commit(), "rows": table}
-    text = json.dumps(document, indent=1, default=str) + "\n"
-    write_atomically(options.out, lambda path: path.write_text(text, encoding="utf-8"))
-    for row in table:
-        print(
-            f"{row['system']:<40} {row['size_bytes'] / 1e6:6.1f} MB  accuracy {row['accuracy']:.4f} "
-            f"({100 * row['accuracy_difference']:+.2f})  logits off {row['max_logit_difference']:.3f}, "
-            f"by mates {row['batch_max_logit_change']:.3f} ({row['batch_flip_rate']:.1%})  "
-            f"{row['texts_per_s']:6.0f} texts/s  {row['ratio_to_fp32']:.2f} × FP32"
-        )
+    document: dict[str, Any] = {
+        "machine": describe().model_dump(mode="json"),
+        "versions": versions(),
+        "git_commit": git_commit(),
+        "rounds": options.rounds,
+        "checkpoints": {},
+    }
+    for run in options.runs:
+        for subject in subjects(run, options.models, options.max_length):
+            rows = measure(subject, options)
+            document["checkpoints"][subject.name] = rows
+            print(f"\n### {subject.name}\n", *table(rows), sep="\n", flush=True)
+            text = json.dumps(document, indent=1) + "\n"
+            write_atomically(options.out, lambda path, text=text: path.write_text(text, encoding="utf-8"))
 
 
 if __name__ == "__main__":

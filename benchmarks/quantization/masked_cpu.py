@@ -7,12 +7,15 @@ Runs the module; libraries take their AVX2 kernels, and the records say so. Need
 from __future__ import annotations
 
 import ctypes
+import os
 import runpy
 import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+# A new program starts unmasked: workers that find this in their environment mask themselves.
+CHILDREN = "MASKED_CPU"
 HIDDEN = ("avx512", "avx_vnni", "avx_ifma", "amx_")
 
 
@@ -34,6 +37,7 @@ def mask_cpu() -> None:
 def main() -> None:
     """Mask, let the records know, and run the module."""
     mask_cpu()
+    os.environ[CHILDREN] = "1"
     from testbed import machine
 
     flags = frozenset(flag for flag in machine.cpu_flags() if not flag.startswith(HIDDEN))

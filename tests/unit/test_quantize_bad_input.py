@@ -9,12 +9,14 @@ import onnx
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from quantize.build import build_bundle
+from quantize.build import build_bundle, export_checkpoints
 from quantize.checkpoint import CheckpointError, open_checkpoint
 from quantize.config import InvarianceBound, QuantizeConfig
+from quantize.edge import convert_to_ort
 from quantize.export import ParityError, check_dynamic_axes, check_parity, checkpoint_logits, export_fp32
 from quantize.graph import load_graph
 from quantize.session import open_session
+from quantize.verify_served import verify_served
 from testbed.errors import UserError
 from tests.tiny import LABELS, write_checkpoint
 
@@ -131,15 +133,40 @@ def test_onnx_files_that_are_damaged(tiny_bundle: Path, tmp_path: Path) -> None:
         load_graph(path)
 
 
+@pytest.fixture(params=["a file in the way", "a file system without new folders"])
+def unwritable(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A path below which nobody can make a folder, root neither."""
+    if request.param == "a file system without new folders":
+        return Path("/proc/breakeven")
+    (tmp_path / "file").write_text("not a folder")
+    return tmp_path / "file"
+
+
 def test_a_folder_that_cannot_be_written_leaves_nothing(
-    tiny_dataset: Path, tiny_checkpoints: dict[str, Path], tmp_path: Path
+    tiny_dataset: Path, tiny_bundle: Path, tiny_checkpoints: dict[str, Path], tmp_path: Path, unwritable: Path
 ) -> None:
-    occupied = tmp_path / "file"
-    occupied.write_text("not a folder")
+    before = list(tmp_path.iterdir())
+    made = {"dataset": tiny_dataset, "checkpoints": tiny_checkpoints, "folder": unwritable / "made"}
     config = QuantizeConfig(variants=("student-fp32",))
-    with pytest.raises(UserError, match="cannot be written"):
-        build_bundle(config, name="x", dataset=tiny_dataset, checkpoints=tiny_checkpoints, folder=occupied / "bundle")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    with pytest.raises(UserError, match=r"cannot be written .*; help: "):
+        build_bundle(config, name="x", **made)
+    with pytest.raises(UserError, match=r"cannot be written .*; help: "):
+        export_checkpoints(config, **made)
+    with pytest.raises(UserError, match=r"cannot be written .*; help: "):
+        convert_to_ort(tiny_bundle, variants=["student-int8"], folder=unwritable / "made")
+    assert list(tmp_path.iterdir()) == before
+
+
+def test_a_bundle_of_a_newer_schema(tiny_bundle: Path, tmp_path: Path) -> None:
+    newer = tmp_path / "newer"
+    newer.mkdir()
+    manifest = json.loads((tiny_bundle / "manifest.json").read_text())
+    (newer / "manifest.json").write_text(json.dumps(manifest | {"schema_version": 99}))
+    with pytest.raises(UserError, match=r"schema version 99.*; help: upgrade breakeven"):
+        convert_to_ort(newer, variants=["student-int8"], folder=tmp_path / "edge")
+    with pytest.raises(UserError, match=r"schema version 99.*; help: upgrade breakeven"):
+        verify_served(newer, dataset=tiny_bundle, url="http://127.0.0.1:1")
+    assert list(tmp_path.iterdir()) == [newer]
 
 
 def test_a_bundle_of_refused_variants_is_not_written(

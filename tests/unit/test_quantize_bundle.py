@@ -8,10 +8,11 @@ import pytest
 
 from quantize.build import build_bundle, export_checkpoints
 from quantize.config import QuantizeConfig
+from quantize.family import with_speed
 from quantize.session import Packed, Padded, open_session
 from testbed.bundle import Bundle
 from testbed.dataset import read_split
-from testbed.records import RecordError
+from testbed.records import Interval, RecordError, Speed
 from tests.conftest import TINY_VARIANTS
 from tests.tiny import write_checkpoint
 
@@ -101,3 +102,15 @@ def test_export_alone(tiny_dataset: Path, tiny_checkpoints: dict[str, Path], tmp
     assert set(differences) == {"teacher", "student"}
     assert max(differences.values()) <= 1e-4
     assert {path.name for path in (tmp_path / "onnx").iterdir()} == {"teacher.onnx", "student.onnx"}
+
+
+def test_a_variant_slower_than_its_parent_is_kept_and_marked(tiny_bundle: Path) -> None:
+    variant = Bundle(tiny_bundle).manifest.variant("student-int8")
+    slow = Speed(texts_per_s=90.0, ratio_to_fp32=0.9, ratio_interval=Interval(low=0.86, high=0.94, method="bootstrap"))
+    marked = with_speed(variant.model_copy(update={"warning": "accuracy: unsure"}), slow, "student-fp32")
+    assert marked.warning == "accuracy: unsure; not worth it here: 0.90 times the speed of student-fp32 on this CPU"
+    fast = slow.model_copy(update={"ratio_interval": Interval(low=1.4, high=1.6, method="bootstrap")})
+    assert with_speed(variant.model_copy(update={"warning": None}), fast, "student-fp32").warning is None
+    # The parent is no slower than itself.
+    parent = Bundle(tiny_bundle).manifest.variant("student-fp32")
+    assert with_speed(parent, slow, "student-fp32").warning == parent.warning
