@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -31,10 +33,12 @@ class GeneratorProcess:
         self.cores = cores
         self._processes = processes
         self._log = log
+        self._num_plans = 0
 
     def __enter__(self) -> Self:
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--plans"]
+        self._scratch = Path(tempfile.mkdtemp(prefix="breakeven-rows-"))
+        command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--plans", "--scratch", str(self._scratch)]
         command += ["--headless", "--only-summary", "--reset-stats", "--loglevel", "WARNING"]
         if self._processes > 1:
             port = str(free_port())
@@ -59,6 +63,13 @@ class GeneratorProcess:
             self._process.kill()
             self._process.wait()
         self._process.stdout.close()
+        # The generator does the same when its input ends, so that neither's death by a signal leaves the rows behind.
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def next_rows_file(self) -> Path:
+        """Return where the next plan's raw rows go; they stay there until the generator ends."""
+        self._num_plans += 1
+        return self._scratch / f"{self._num_plans}.parquet"
 
     @property
     def pid(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -87,7 +86,7 @@ class Bench:
             "seed": self.config.seed,
             "timeout_s": self.config.query_timeout_s,
             "slo_s": self.config.slo_s,
-            "rows_file": Path(tempfile.gettempdir()) / f"breakeven-rows-{self.generator.pid}.parquet",
+            "rows_file": self.generator.next_rows_file(),
         }
         return Plan.model_validate(settings | more)
 

@@ -19,6 +19,7 @@ class OptionGroup(Protocol):
 def add_options(own: OptionGroup) -> None:
     """Add the options of one plan; paths stay strings, because a master sends its options to its workers."""
     own.add_argument("--plans", action="store_true", help="read plans (JSON lines) from standard input")
+    own.add_argument("--scratch", help="folder that is removed when the plans end, whatever became of the runner")
     own.add_argument("--rate", type=float, default=10.0, help="offered load, queries a second")
     own.add_argument("--duration", type=float, default=10.0, help="seconds of arrivals")
     own.add_argument("--seed", type=int, default=1, help="draws arrivals and texts")

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).with_name("peers")))
 
 from classifier import Classifier
 
-SECONDS, SIZES = 2.0, (1, 4, 8, 16)
+SECONDS, SIZES = 1.5, (1, 4, 8)
 
 
 def rate(classify: Classifier, texts: list[str], size: int) -> float:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from loadtests.arrivals import draw
@@ -23,6 +26,15 @@ from testbed.records import Capacity, LoadTestRun, load_as
 from tests.known import ahead_of_other_work, known_server
 
 pytestmark = pytest.mark.integration
+
+KILLED_RUNNER = """
+import sys, time
+from pathlib import Path
+from loadtests.generator import GeneratorProcess
+with GeneratorProcess(cores=None, log=Path(sys.argv[1])) as generator:
+    print(generator.next_rows_file().parent, generator.pid, sep="\\n", flush=True)
+    time.sleep(600)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -135,3 +147,24 @@ def test_two_processes_share_a_plan_and_ship_every_row(tmp_path: Path, texts_fil
             assert rows.ok.all()
             assert rows.scheduled_s == pytest.approx(draw(Arrivals(), rate_qps=rate_qps, duration_s=1, seed=1))
             assert np.quantile(rows.lag_s, 0.9) < 0.05
+
+
+def test_a_generator_leaves_no_rows_behind_however_it_or_its_runner_ends(tmp_path: Path) -> None:
+    log = tmp_path / "generator.log"
+    with GeneratorProcess(cores=None, log=log) as generator:
+        kept = generator.next_rows_file().parent
+        assert kept.is_dir()
+    assert not kept.exists()
+    with GeneratorProcess(cores=None, log=log) as generator:
+        kept = generator.next_rows_file().parent
+        os.kill(generator.pid, signal.SIGKILL)
+    assert not kept.exists()
+    runner = subprocess.Popen([sys.executable, "-c", KILLED_RUNNER, str(log)], stdout=subprocess.PIPE, text=True)
+    assert runner.stdout is not None
+    kept, orphan = Path(runner.stdout.readline().strip()), psutil.Process(int(runner.stdout.readline()))
+    assert kept.is_dir()
+    runner.kill()
+    runner.wait()
+    runner.stdout.close()
+    orphan.wait(60)
+    assert not kept.exists()

@@ -15,12 +15,13 @@ MAX_BATCH = 8
 BATCH_WAIT_S = 0.002
 
 
-def arguments() -> argparse.Namespace:
-    """Return ``bundle``, ``variant`` and ``port`` from the command line."""
+def arguments(*more_ports: str) -> argparse.Namespace:
+    """Return ``bundle``, ``variant``, ``port`` and further ports from the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--bundle", type=Path, required=True)
     parser.add_argument("--variant", required=True)
-    parser.add_argument("--port", type=int, required=True)
+    for option in ("--port", *more_ports):
+        parser.add_argument(option, type=int, required=True)
     return parser.parse_args()
 
 

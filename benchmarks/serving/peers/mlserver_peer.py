@@ -9,7 +9,7 @@ from mlserver import MLModel, MLServer, ModelSettings, Settings
 from mlserver.codecs import StringCodec
 from mlserver.types import InferenceRequest, InferenceResponse
 
-options = arguments()
+options = arguments("--grpc-port", "--metrics-port")
 
 
 class Texts(MLModel):  # type: ignore[misc]
@@ -32,8 +32,8 @@ async def main() -> None:
     settings = Settings(
         host="127.0.0.1",
         http_port=options.port,
-        grpc_port=options.port + 1,
-        metrics_port=options.port + 2,
+        grpc_port=options.grpc_port,
+        metrics_port=options.metrics_port,
         parallel_workers=0,
         debug=False,
     )
