@@ -31,16 +31,19 @@ BITS = {7: frozenset({"avx2"}), 8: frozenset({"avx2", "avx512_vnni"})}
 MATES, CALIBRATION_TEXTS, EXTERNAL_FROM_BYTES = 8, 256, 1_500_000_000
 
 
-def measure(parent: Parent, material: Material, rows: Rows, labels: list[int]) -> Iterator[dict[str, Any]]:
+def measure(
+    methods: list[str], parent: Parent, material: Material, rows: Rows, labels: list[int]
+) -> Iterator[dict[str, Any]]:
     """Yield one row of figures for each method and number of bits.
 
     Args:
+        methods: INT8 methods.
         parent: FP32, both layouts.
         material: training texts for the methods that calibrate.
         rows: token ids of the test split.
         labels: the true ones.
     """
-    for method in METHODS:
+    for method in methods:
         for bits, flags in BITS.items():
             setting = prepare(method, parent.padded, Setting(flags), material)
             with TemporaryDirectory() as folder:
@@ -78,6 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--dataset", type=Path, required=True)
+    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     parser.add_argument("--max-length", type=int)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
@@ -88,7 +92,7 @@ def main() -> None:
     parent = export_parent(checkpoint, rows, bound=QuantizeConfig().parity_bound)
     seen = checkpoint.tokenizer.encode_batch(train.texts[:CALIBRATION_TEXTS])
     material = Material(seen, np.empty((0, len(labels)), dtype=np.float32), checkpoint.pad_token_id)
-    table = list(measure(parent, material, rows, test.labels))
+    table = list(measure(options.methods, parent, material, rows, test.labels))
     document = {
         "machine": describe().model_dump(),
         "versions": versions(),
