@@ -16,6 +16,8 @@ def assumptions(rows: tuple[ServingCost, ...], config: ReportConfig, evidence: E
         lines.append(
             f"Finding the settings is taken to have cost {config.trials_share:.0%} of the final training runs."
         )
+    elif not config.trials:
+        lines.append("No earlier trainings are named: the search for the settings of training counts as free.")
     if any(row.energy_method == "estimate" for row in rows):
         lines.append("No energy counter was there: energy is estimated from the price book's watts.")
     if config.traffic:

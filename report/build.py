@@ -22,7 +22,7 @@ from report.charts.simulation import simulated_against_measured
 from report.charts.tradeoff import accuracy_against_cost
 from report.charts.training import phase_split, step_split
 from report.config import ReportConfig
-from report.crossings import break_evens, paybacks, precision_paybacks
+from report.crossings import break_evens, paybacks, paybacks_between, precision_paybacks
 from report.curves import measured_curves
 from report.decision import decide
 from report.evidence import Evidence, gather
@@ -56,10 +56,10 @@ def build_report(config: ReportConfig, *, run: Path) -> CostReport:
     folder = run / "report"
     for figure in figures:
         figure.save(folder / "charts")
-    markdown = render_markdown(report, figures)
+    markdown = render_markdown(report, figures, manifest=evidence.manifest)
     curves = measured_curves(evidence)
     records = [f"../{path}" for path in record_paths(evidence)]
-    page = render_page(report, figures, config=config, curves=curves, records=records)
+    page = render_page(report, figures, config=config, curves=curves, records=records, manifest=evidence.manifest)
     write_atomically(folder / "report.md", lambda path: path.write_text(markdown, encoding="utf-8"))
     write_atomically(folder / "index.html", lambda path: path.write_text(page, encoding="utf-8"))
     save(report, folder / "report.json")
@@ -89,6 +89,7 @@ def assess(config: ReportConfig, evidence: Evidence) -> CostReport:
         break_even=break_even,
         payback=payback,
         precision_payback=precision_paybacks(rows, evidence),
+        payback_between=paybacks_between(rows, evidence),
         assumptions=assumptions(rows, config, evidence),
         decision=decision,
         ablation=_ablations(rows, config, evidence),

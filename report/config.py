@@ -63,8 +63,10 @@ class ReportConfig(Frozen):
         peak_utilisation: share of its measured capacity that a replica is planned to carry at the peak.
         horizon_days: over how long one-time and serving cost are added up.
         budget_usd_per_month: a choice that serves for more is refused.
-        trials_share: extra training spent on finding the settings, as a share of the final runs' cost, such as 0.5
-            (arXiv 2503.05804); 0 counts the final runs alone.
+        trials_share: extra training that nobody metered, spent on finding the settings, as a share of the final runs'
+            cost, such as 0.5 (arXiv 2503.05804); 0 counts what was metered alone.
+        trials: folders of earlier runs whose trainings were trials on the way to this one: what they used was metered
+            and is counted. Those that differ in nothing but the seed give the cost of training its interval.
         fleet: for `breakeven plan`.
     """
 
@@ -80,4 +82,5 @@ class ReportConfig(Frozen):
     horizon_days: float = Field(default=365, gt=0)
     budget_usd_per_month: float | None = Field(default=None, gt=0)
     trials_share: float = Field(default=0, ge=0)
+    trials: tuple[Path, ...] = ()
     fleet: FleetConfig = FleetConfig()

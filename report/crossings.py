@@ -46,6 +46,16 @@ def precision_paybacks(rows: tuple[ServingCost, ...], evidence: Evidence) -> tup
     )
 
 
+def paybacks_between(rows: tuple[ServingCost, ...], evidence: Evidence) -> tuple[Crossing, ...]:
+    """Return the same for each row against every other variant on its profile."""
+    return tuple(
+        _payback(row, other, other.variant, evidence)
+        for row in rows
+        for other in rows
+        if other.profile == row.profile and other.variant != row.variant
+    )
+
+
 def usd_per_query(row: ServingCost) -> float | None:
     """Return the row's cost of a query at the SLO, None where it has none."""
     return None if row.cost_usd_per_million_queries is None else row.cost_usd_per_million_queries / 1e6

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from report import words
 from report.charts.figure import Figure
+from testbed.records import BundleManifest, Interval
 from testbed.records.cost import CostReport, Crossing
 
 SERVING_HEAD = (
     "| variant | profile | usd / M queries | queries/s at SLO | p50 | p99 | accuracy | J / query | size | verdict |",
     "|---|---|--:|--:|--:|--:|--:|--:|--:|---|",
+)
+VARIANT_HEAD = (
+    "| variant | accuracy (95 %) | from its parent, points (95 %) | flips | size | speed × FP32 (95 %) | ISA |",
+    "|---|--:|--:|--:|--:|--:|---|",
 )
 STAGE_HEAD = ("| stage | usd | time | energy | accuracy |", "|---|--:|--:|--:|--:|")
 CROSSING_HEAD = (
@@ -17,12 +24,13 @@ CROSSING_HEAD = (
 )
 
 
-def render_markdown(report: CostReport, figures: list[Figure]) -> str:
+def render_markdown(report: CostReport, figures: list[Figure], *, manifest: BundleManifest) -> str:
     """Return the report as Markdown: headline, tables, charts by name, assumptions."""
     slo = f"p{report.slo_percentile:g} ≤ {words.milliseconds(report.slo_s)}"
     machine = f"{report.machine.cpu_model}, {report.machine.usable_cores:g} cores"
     lines = [f"# {report.experiment}: what it costs to train and to serve", "", f"**{report.headline}**", ""]
     lines += [f"Measured on {machine}; SLO {slo}.", "", "## Serving", "", *SERVING_HEAD, *_serving(report), ""]
+    lines += ["## Variants", "", *VARIANT_HEAD, *_variants(manifest), ""]
     lines += ["## Break-even and payback", "", *CROSSING_HEAD, *_crossings(report), ""]
     lines += ["## Training", "", *STAGE_HEAD, *_stages(report), ""]
     if report.decision:
@@ -51,6 +59,33 @@ def _serving(report: CostReport) -> list[str]:
         )
         for row in report.serving
     ]
+
+
+def _variants(manifest: BundleManifest) -> list[str]:
+    lines = []
+    for variant in manifest.variants:
+        checked, speed = variant.verification, variant.speed
+        right, moved = checked.accuracy, checked.difference_interval
+        ratio = "–"
+        if speed:
+            around = speed.ratio_interval
+            ratio = f"{speed.ratio_to_fp32:.2f} ({around.low:.2f} – {around.high:.2f})"
+        lines.append(
+            _row(
+                variant.name,
+                f"{words.percent(right.value)} ({_around(right.interval, words.percent)})",
+                f"{words.points(checked.accuracy_difference)} ({_around(moved, words.points)})",
+                words.percent(checked.batch_flip_rate),
+                words.bytes_(variant.size_bytes),
+                ratio,
+                " ".join(variant.isa) + (f"; {variant.warning}" if variant.warning else ""),
+            )
+        )
+    return [*lines, *(_row(refused.name, f"refused: {refused.reason}", *[""] * 5) for refused in manifest.refused)]
+
+
+def _around(interval: Interval, word: Callable[[float], str]) -> str:
+    return f"{word(interval.low)} – {word(interval.high)}"
 
 
 def _stages(report: CostReport) -> list[str]:

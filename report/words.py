@@ -30,6 +30,11 @@ def usd(value: float | None) -> str:
     return f"${value:,.{min(digits, 8)}f}"
 
 
+def points(value: float | None) -> str:
+    """Return a difference of shares in percentage points, signed."""
+    return "–" if value is None else f"{value * 100:+.2f}"
+
+
 def milliseconds(value_s: float | None) -> str:
     """Return seconds as milliseconds."""
     return "–" if value_s is None else f"{value_s * 1000:.3g} ms" if value_s < 1 else f"{value_s * 1000:,.0f} ms"
@@ -94,5 +99,6 @@ FILTERS = {
     "grams": grams,
     "milliseconds": milliseconds,
     "percent": percent,
+    "points": points,
     "usd": usd,
 }

@@ -120,7 +120,7 @@ def training_run(stage: Any, wall_s: float, **changes: Any) -> TrainingRun:
         "accuracy": share_right(506 if stage == "teacher" else 498),
         "checkpoint": {"model.safetensors": "a" * 64},
     }
-    return TrainingRun(**shared(), **{**fields, **changes})
+    return TrainingRun(**{**shared(), **fields, **changes})
 
 
 def variant(name: str, **changes: Any) -> Variant:

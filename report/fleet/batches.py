@@ -39,7 +39,7 @@ class BatchModel:
     Attributes:
         fixed_s, per_token_s, per_text_s: seconds of a batch's own work.
         per_arrival_s, per_answer_s: that the event loop takes from a running batch.
-        gap_s: between two batches when queries wait.
+        gaps_s: between two batches when queries wait, to replay.
         wakes_s: from the arrival of a query at an idle lane to the begin of its batch, to replay.
         in_s: from sending to waiting, to replay.
         out_fixed_s, out_per_text_s: from a batch's end to the client, by the texts of the batch.
@@ -56,7 +56,7 @@ class BatchModel:
     per_text_s: float
     per_arrival_s: float
     per_answer_s: float
-    gap_s: float
+    gaps_s: Floats
     wakes_s: Floats
     in_s: Floats
     out_fixed_s: float
@@ -76,7 +76,7 @@ class BatchModel:
         """Return what a query of the largest batch takes of the lane, all told: no more than its inverse is carried."""
         mean_tokens = float(self.tokens.mean())
         texts = max(1.0, min(float(self.max_texts), self.max_tokens / mean_tokens))
-        batch_s = self.seconds(texts * mean_tokens, texts) + float(self.extras_s[-1].mean()) + self.gap_s
+        batch_s = self.seconds(texts * mean_tokens, texts) + float(self.extras_s[-1].mean() + self.gaps_s.mean())
         return batch_s / texts + self.per_arrival_s + self.per_answer_s
 
 
@@ -103,7 +103,7 @@ def fit(traces: Sequence[Trace]) -> BatchModel:
         per_text_s=float(weights[2]),
         per_arrival_s=float(weights[3]),
         per_answer_s=float(weights[4]),
-        gap_s=_gap_s(pairs),
+        gaps_s=_gaps_s(pairs),
         wakes_s=_wakes_s(pairs),
         in_s=np.concatenate([trace.in_s for trace in traces]),
         out_fixed_s=float(out[0]),
@@ -198,13 +198,15 @@ def _budget(batches: Sequence[Batch], pairs: Sequence[tuple[Batch, Batch]]) -> i
     return round(float(np.median(full))) if len(full) >= MIN_FULL else largest
 
 
-def _gap_s(pairs: Sequence[tuple[Batch, Batch]]) -> float:
-    """Return the mean time between a batch and the next one, where one of its queries waited when it ended.
+def _gaps_s(pairs: Sequence[tuple[Batch, Batch]]) -> Floats:
+    """Return the times between a batch and the next one, where one of its queries waited when it ended.
 
-    Single differences carry the jitter of the network, both ways: only their mean says something.
+    Single differences carry the jitter of the network, both ways, and none may be below zero: they are scaled so that
+    their mean stays what it was.
     """
-    gaps = [after.begin_s - before.end_s for before, after in pairs if after.first_arrived_s < before.end_s]
-    return max(0.0, float(np.mean(gaps))) if gaps else 0.0
+    seen = [after.begin_s - before.end_s for before, after in pairs if after.first_arrived_s < before.end_s]
+    gaps = np.maximum(seen or [0.0], 0.0)
+    return gaps * max(0.0, float(np.mean(seen))) / gaps.mean() if gaps.any() else gaps
 
 
 def _wakes_s(pairs: Sequence[tuple[Batch, Batch]]) -> Floats:

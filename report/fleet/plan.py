@@ -13,10 +13,11 @@ import numpy as np
 from report import model
 from report.build import assess, build_report
 from report.config import FleetConfig, ReportConfig
-from report.evidence import gather
+from report.evidence import Evidence, gather
 from report.fleet.batches import fit
 from report.fleet.planner import SHARE, Planner
 from report.fleet.simulation import Outcome
+from report.fleet.trace import Trace
 from report.fleet.traffic import SECONDS_PER_DAY, Curve, read_curve
 from report.fleet.validation import check_simulation, read_traces
 from testbed.errors import UserError
@@ -69,7 +70,7 @@ def plan_fleet(
     if queries_per_day is not None:
         curve = curve.scaled(queries_per_day)
     traces = read_traces(row.variant, row.profile, evidence)
-    planner = Planner(fit(list(traces.values())), slo_s=report.slo_s, config=config.fleet)
+    planner = Planner(fit(within_slo(traces, evidence)), slo_s=report.slo_s, config=config.fleet)
     parents = {"manifest": file_sha256(run / "bundle" / "manifest.json"), "traffic": file_sha256(traffic)}
     made = provenance(config.model_dump(mode="json"), parents)
     made["machine"] = evidence.machine_of(row.profile)
@@ -86,6 +87,15 @@ def plan_fleet(
     save(plan, run / "report" / "plan.json")
     build_report(config, run=run)
     return plan
+
+
+def within_slo(traces: dict[str, Trace], evidence: Evidence) -> list[Trace]:
+    """Return the traces of the runs that kept the SLO, or all where none did: a fleet is planned for what keeps it.
+
+    In overload the event loop itself is late, and what it was late by would be replayed at every load.
+    """
+    kept = [trace for name, trace in traces.items() if evidence.loads[name].meets_slo]
+    return kept or list(traces.values())
 
 
 class _Figures(TypedDict):

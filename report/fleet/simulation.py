@@ -123,10 +123,12 @@ class _Run:
         self._events: list[tuple[float, int, bool]] = []
         self._extras: list[list[float]] = [extras_s.tolist() for extras_s in model.extras_s]
         self._wakes: list[float] = model.wakes_s.tolist()
+        self._gaps: list[float] = model.gaps_s.tolist()
         self._outs: list[float] = model.outs_s.tolist()
         for replica, begin in zip(self._replicas, generator.random(num_replicas).tolist(), strict=True):
             replica.at = [int(begin * len(extras)) for extras in self._extras]
-            replica.wake, replica.seen = int(begin * len(self._wakes)), int(begin * len(self._outs))
+            replica.wake, replica.gap = int(begin * len(self._wakes)), int(begin * len(self._gaps))
+            replica.seen = int(begin * len(self._outs))
         self._first: list[int] = generator.integers(0, num_replicas, NUM_DRAWS).tolist()
         self._second: list[int] = generator.integers(0, num_replicas, NUM_DRAWS).tolist()
         self._per_token_s = model.per_token_s + model.per_text_s / max(1.0, float(model.tokens.mean()))
@@ -237,7 +239,9 @@ class _Run:
         self._num_batches += 1
         if replica.queue:
             replica.answers = len(batch)
-            heapq.heappush(self._events, (end_s + model.gap_s, chosen, True))
+            replica.gap += 1
+            gap_s = self._gaps[replica.gap % len(self._gaps)]
+            heapq.heappush(self._events, (end_s + gap_s, chosen, True))
         else:
             replica.answers, replica.busy = 0, False
 
@@ -245,7 +249,20 @@ class _Run:
 class _Replica:
     """One replica: its queue, its running batch, and where it is in what is replayed."""
 
-    __slots__ = ("answers", "arrivals", "at", "batch", "begin_s", "busy", "free_s", "queue", "seen", "tokens", "wake")
+    __slots__ = (
+        "answers",
+        "arrivals",
+        "at",
+        "batch",
+        "begin_s",
+        "busy",
+        "free_s",
+        "gap",
+        "queue",
+        "seen",
+        "tokens",
+        "wake",
+    )
 
     def __init__(self) -> None:
         self.queue: deque[int] = deque()
@@ -257,7 +274,7 @@ class _Replica:
         self.arrivals = 0  # since the batch began, not yet counted into its time
         self.answers = 0  # of the batch before, still on their way out
         self.at: list[int] = []  # by size class
-        self.seen = self.wake = 0
+        self.seen = self.wake = self.gap = 0
 
     @property
     def load(self) -> int:

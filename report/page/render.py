@@ -13,7 +13,7 @@ from report.charts.figure import VEGA_LITE, Figure
 from report.config import ReportConfig
 from report.curves import Point
 from report.page.whatif import levers, whatif_data
-from testbed.records import Machine
+from testbed.records import BundleManifest, Machine
 from testbed.records.cost import CostReport, Crossing, ServingCost
 
 HERE = Path(__file__).parent
@@ -52,6 +52,7 @@ def render_page(
     config: ReportConfig,
     curves: dict[tuple[str, str], tuple[Point, ...]],
     records: list[str],
+    manifest: BundleManifest,
 ) -> str:
     """Return the page as HTML text.
 
@@ -61,6 +62,7 @@ def render_page(
         config: where the what-if panel's levers start.
         curves: measured latency against load by row, for the panel's SLO lever.
         records: paths of the records it was read from, relative to the page.
+        manifest: of the bundle, for the table of variants.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined
@@ -72,6 +74,12 @@ def render_page(
         tiles=tiles(report),
         projected=any(row.price and row.price.basis == "projection" for row in report.serving),
         crossings=row_crossings(report),
+        between=between(report),
+        between_reasons=reasons(report.payback_between),
+        training_reasons=list(
+            dict.fromkeys(c.cost_interval_reason for c in report.training.values() if c.cost_interval_reason)
+        ),
+        manifest=manifest,
         figures={figure.name: figure for figure in figures},
         specs={figure.name: figure.spec() for figure in figures},
         records=records,
@@ -82,6 +90,21 @@ def render_page(
         charts_js=(HERE / "charts.js").read_text(encoding="utf-8"),
         vega=vl_convert.javascript_bundle(snippet=EXPOSE, vl_version=VEGA_LITE),
     )
+
+
+def between(report: CostReport) -> dict[str, dict[str, dict[str, Crossing]]]:
+    """Return the payback of every variant against every other one: profile to variant to the other to the crossing."""
+    found: dict[str, dict[str, dict[str, Crossing]]] = {}
+    for crossing in report.payback_between:
+        found.setdefault(crossing.profile, {}).setdefault(crossing.variant, {})[crossing.against] = crossing
+    return found
+
+
+def reasons(crossings: tuple[Crossing, ...]) -> list[str]:
+    """Return why crossings are missing, or have no interval, each reason once; "never" speaks for itself."""
+    missing = [c.reason for c in crossings if c.reason and not c.reason.startswith("never")]
+    unbounded = [f"no interval: {c.interval_reason}" for c in crossings if c.interval_reason]
+    return list(dict.fromkeys([*missing, *unbounded]))
 
 
 def machine_words(machine: Machine) -> str:

@@ -50,7 +50,7 @@
 
   function crossings(each, all) {
     if (each.perQuery === undefined || each.row.made_usd === null) return {};
-    const base = all.find((other) => other.row.variant === data.baseline && other.row.profile === each.row.profile);
+    const base = all.find((other) => other.row.variant === against.value && other.row.profile === each.row.profile);
     const known = base && base !== each && base.perQuery !== undefined && base.row.made_usd !== null;
     return {
       even: breakEven(each.row.made_usd, each.perQuery),
@@ -109,6 +109,9 @@
       : "Nothing qualifies.";
   }
 
+  const against = document.getElementById("whatif-against");
+  against.addEventListener("change", render);
+
   // Levers hold the exact start value until they are moved; a logarithmic one holds the power of ten.
   const levers = [...document.querySelectorAll("#whatif input")];
   function valueOf(lever) {
@@ -131,6 +134,7 @@
   }
   document.getElementById("whatif-reset").addEventListener("click", () => {
     for (const lever of levers) lever.value = lever.defaultValue;
+    for (const option of against.options) option.selected = option.defaultSelected;
     render();
   });
   render();

@@ -75,6 +75,7 @@ def whatif_data(
     return {
         "slo_s": report.slo_s,
         "baseline": config.baseline,
+        "variants": list(dict.fromkeys([config.baseline, *(row.variant for row in report.serving)])),
         "budget": config.budget_usd_per_month,
         "rows": [
             {

@@ -39,7 +39,7 @@ class Price(Frozen):
 
 
 class StageCost(Frozen):
-    """What one stage (``teacher``, ``student``, ``quantize``, ``trials``) used and cost.
+    """What one stage (``teacher``, ``student``, ``quantize``, ``trials``, ``trials assumed``) used and cost.
 
     Attributes:
         wall_s: seconds.
@@ -53,6 +53,8 @@ class StageCost(Frozen):
         price: what was charged.
         model_flops: floating-point operations of the training phase; None for a stage that trains nothing.
         flops_6nd: Sardana's accounting of the same, 6 × parameters × tokens.
+        cost_interval: of ``cost_usd``, over trainings that differ in their seed alone.
+        cost_interval_reason: why there is none.
     """
 
     stage: str
@@ -67,13 +69,15 @@ class StageCost(Frozen):
     price: Price | None = None
     model_flops: float | None = None
     flops_6nd: float | None = None
+    cost_interval: Interval | None = None
+    cost_interval_reason: str | None = None
 
 
 class OneTimeCost(Frozen):
     """What had to be spent before a variant could serve: the stages it needs, and nothing else.
 
     Attributes:
-        parts_usd: stage to usd (``teacher``, ``student``, ``export``, ``trials``).
+        parts_usd: stage to usd (``teacher``, ``student``, ``export …``, ``trials``, ``trials assumed``).
         total_usd: their sum.
         energy_j: the sum, None where any part has none or the parts were obtained by different methods.
         energy_method: how all of them were obtained.
@@ -309,6 +313,7 @@ class CostReport(Record):
         break_even: serving overtakes the variant's one-time cost.
         payback: distilling and quantizing against serving the baseline.
         precision_payback: quantizing alone, against the same model in FP32.
+        payback_between: every variant against every other one on its profile.
         assumptions: what is taken for granted, in sentences.
         decision: None where the loads gave nothing to choose from.
         ablation: profile to its steps.
@@ -328,6 +333,7 @@ class CostReport(Record):
     break_even: tuple[Crossing, ...]
     payback: tuple[Crossing, ...]
     precision_payback: tuple[Crossing, ...] = ()
+    payback_between: tuple[Crossing, ...] = ()
     assumptions: tuple[str, ...] = ()
     decision: Decision | None = None
     ablation: dict[str, tuple[Step, ...]] = Field(default_factory=dict)

@@ -185,6 +185,20 @@ def test_reset_brings_the_experiment_back(opened):
     assert page.locator("#whatif-said").inner_text() == before
 
 
+def test_payback_is_against_whom_the_reader_picks(opened, page_file):
+    page, _ = opened
+    page.get_by_label("Payback against").select_option("student-fp32")
+    report = assess(ReportConfig(traffic=TRAFFIC), gather(page_file.parent.parent))
+    for crossing in report.payback_between:
+        if crossing.against == "student-fp32":
+            cell = page.locator(f"tr[data-row='{crossing.variant} {crossing.profile}'] td[data-name=back]")
+            shown = cell.get_attribute("data-value")
+            assert (shown is None) == (crossing.queries is None)
+            assert shown is None or float(shown) == pytest.approx(crossing.queries, rel=1e-9)
+    page.locator("#whatif-reset").click()
+    assert page.get_by_label("Payback against").input_value() == "teacher-fp32"
+
+
 def test_levers_work_from_the_keyboard_and_have_labels(opened):
     page, _ = opened
     lever = page.get_by_label("Mean traffic")

@@ -18,7 +18,7 @@ def batching(*, fixed_s, max_texts=1, max_tokens=1, outside_s=0.0, extras_s=(0.0
     """A server whose batches take the same time whatever they hold, plus what disturbs them."""
     fields = {
         "fixed_s": fixed_s, "per_token_s": 0.0, "per_text_s": 0.0, "per_arrival_s": 0.0, "per_answer_s": 0.0,
-        "gap_s": 0.0, "wakes_s": np.zeros(1), "in_s": np.zeros(1), "out_fixed_s": outside_s, "out_per_text_s": 0.0,
+        "gaps_s": np.zeros(1), "wakes_s": np.zeros(1), "in_s": np.zeros(1), "out_fixed_s": outside_s, "out_per_text_s": 0.0,
         "outs_s": np.zeros(1), "extras_s": (np.asarray(extras_s),), "max_texts": max_texts, "max_tokens": max_tokens,
         "tokens": np.ones(8, dtype=np.int64), "num_batches": 100,
     }  # fmt: skip
@@ -131,7 +131,7 @@ def test_the_fit_finds_the_model_that_made_the_rows(tmp_path):
     # Of half a millisecond outside, the server saw 0.1 ms on the way out; the rest is one half each way.
     assert np.median(model.in_s) == pytest.approx(0.0002, rel=0.01)
     assert model.out_fixed_s + np.median(model.outs_s) == pytest.approx(0.0003, rel=0.01)
-    assert model.gap_s == pytest.approx(0.0002, rel=0.01)
+    assert model.gaps_s == pytest.approx(0.0002, rel=0.01)
 
 
 def test_the_fit_tells_a_batchs_own_work_from_what_the_event_loop_takes():

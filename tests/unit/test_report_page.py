@@ -56,7 +56,12 @@ def test_what_records_say_is_escaped(tmp_path):
     evidence = gather(run)
     report = assess(ReportConfig(), evidence)
     page = render.render_page(
-        report, draw(report, evidence), config=ReportConfig(), curves=measured_curves(evidence), records=[hostile]
+        report,
+        draw(report, evidence),
+        config=ReportConfig(),
+        curves=measured_curves(evidence),
+        records=[hostile],
+        manifest=evidence.manifest,
     )
     assert "alert(1)" in page
     assert hostile not in page
