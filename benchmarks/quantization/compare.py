@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -132,7 +134,8 @@ def measure(subject: Subject, options: argparse.Namespace) -> list[dict[str, Any
         pad = subject.checkpoint.pad_token_id
         workers = [stack.enter_context(started(system, rows, pad)) for system in systems]
         reference = workers[0].logits(1)
-        found = [quality(*pair, reference, truth) for pair in zip(systems, workers, strict=True)]
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # answers do not depend on the load
+            found = list(pool.map(lambda pair: quality(*pair, reference, truth), zip(systems, workers, strict=True)))
         speeds = {
             label: ratios(interleaved(workers, len(truth), rounds=options.rounds, size=size), places)
             for label, size in (("alone", 1), ("together", TOGETHER))
@@ -176,7 +179,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["student", "teacher"])
     parser.add_argument("--openvino", help="interpreter with openvino and nncf")
     parser.add_argument("--olive", help="interpreter with olive-ai")
-    parser.add_argument("--rounds", type=int, default=24)
+    parser.add_argument("--rounds", type=int, default=16)
     parser.add_argument("--max-length", type=int)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
