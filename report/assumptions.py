@@ -41,6 +41,6 @@ def _prices(rows: tuple[ServingCost, ...]) -> dict[Price, list[str]]:
 def _price(price: Price, profiles: list[str]) -> str:
     lead = "Projection: " if price.basis == "projection" else ""
     return (
-        f"{lead}{' and '.join(profiles)}: {price.note}. A query pays for {price.share:.3g} of a {price.name}, the "
+        f"{lead}{' and '.join(profiles)}: {price.note}. A query pays for {price.share:.3g} of one {price.name}, the "
         f"cores that its server was given: {price.usd_per_hour:.4g} usd an hour ({price.source}, {price.date})."
     )

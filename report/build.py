@@ -8,7 +8,6 @@ from report.ablation import ablation
 from report.alternatives import alternatives
 from report.assumptions import assumptions
 from report.audit import audit
-from report.bandwidth import measure_bandwidth
 from report.charts.ablation import staircase
 from report.charts.batching import batching_policies
 from report.charts.costs import cumulative_cost
@@ -31,13 +30,17 @@ from report.headline import headline
 from report.markdown import render_markdown
 from report.page.render import render_page
 from report.prices import load_prices
+from report.roofline import Ceilings, roof_points
 from report.sensitivity import flips
 from report.serving import confirming_run, serving_row
 from report.spending import stage_costs
+from testbed.ceilings import gemm, triad
 from testbed.machine import describe, provenance
 from testbed.records import file_sha256, save, write_atomically
 from testbed.records.cost import CostReport, ServingCost, Step
 from testbed.records.fleet import SimulationCheck
+
+TRIAD_FLOATS = 8 * 2**20  # 64 MiB an array: well past any cache of a core
 
 
 def build_report(config: ReportConfig, *, run: Path) -> CostReport:
@@ -99,14 +102,22 @@ def assess(config: ReportConfig, evidence: Evidence) -> CostReport:
         deadline_s = config.fleet.deadline_s
         simulation = check_simulation(decision.variant, decision.profile, evidence, deadline_s=deadline_s)
     chosen = next((row for row in rows if (row.variant, row.profile) == (decision.variant, decision.profile)), None)
+    roof = _ceilings() if describe() == report.machine else Ceilings(None, None)
     report = report.model_copy(
         update={
             "simulation": simulation,
             "alternatives": alternatives(chosen, book),
-            "memory_bytes_per_s": measure_bandwidth() if describe() == report.machine else None,
+            "memory_bytes_per_s": roof.bytes_per_s,
+            "gemm_flops_per_s": roof.flops_per_s,
+            "roofline": roof_points(evidence, roof),
         }
     )
     return report.model_copy(update={"audit": audit(report, evidence)})
+
+
+def _ceilings() -> Ceilings:
+    """Measure what one thread can do: well under a second."""
+    return Ceilings(gemm(1).per_s, triad(1, num_floats=TRIAD_FLOATS).per_s)
 
 
 def draw(report: CostReport, evidence: Evidence) -> list[Figure]:

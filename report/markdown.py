@@ -78,7 +78,7 @@ def _variants(manifest: BundleManifest) -> list[str]:
                 words.percent(checked.batch_flip_rate),
                 words.bytes_(variant.size_bytes),
                 ratio,
-                " ".join(variant.isa) + (f"; {variant.warning}" if variant.warning else ""),
+                words.isa(variant.isa) + (f"; {variant.warning}" if variant.warning else ""),
             )
         )
     return [*lines, *(_row(refused.name, f"refused: {refused.reason}", *[""] * 5) for refused in manifest.refused)]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 SUFFIXES = ((1e12, " trillion"), (1e9, " billion"), (1e6, " million"))
+
+TELLING = ("amx_int8", "amx_bf16", "avx512_vnni", "avx512f", "avx_vnni", "avx2", "i8mm", "asimddp")
 
 
 def count(value: float | None) -> str:
@@ -28,6 +31,15 @@ def usd(value: float | None) -> str:
         return "$0"
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
     return f"${value:,.{min(digits, 8)}f}"
+
+
+def isa(flags: Sequence[str]) -> str:
+    """Return the CPU flags that decide about arithmetic, the strongest first; the others are counted."""
+    if not flags:
+        return "no CPU flags known"
+    telling = [flag for flag in TELLING if flag in flags]
+    others = len(flags) - len(telling)
+    return " ".join(telling or flags) + (f" and {others} more" if telling and others else "")
 
 
 def points(value: float | None) -> str:
@@ -97,6 +109,7 @@ FILTERS = {
     "figures3": figures3,
     "flops": flops,
     "grams": grams,
+    "isa": isa,
     "milliseconds": milliseconds,
     "percent": percent,
     "points": points,

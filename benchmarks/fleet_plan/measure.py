@@ -146,7 +146,8 @@ def checks_table(checks: tuple[SimulationCheck, ...]) -> Iterator[str]:
         yield (
             f"| {check.target_qps:.0f} | {check.measured_p99_s * 1e3:.1f} | {around} | "
             f"{check.simulated_p99_s * 1e3:.1f} | {check.p99_error:+.0%} | "
-            f"{'yes' if is_within_interval(check) else 'no'} | {check.predicted_p50_error:+.0%} / {check.predicted_p99_error:+.0%} |"
+            f"{'yes' if is_within_interval(check) else 'no'} | "
+            f"{check.predicted_p50_error:+.0%} / {check.predicted_p99_error:+.0%} |"
         )
 
 

@@ -301,6 +301,26 @@ class Alternative(Frozen):
     needed_qps: float
 
 
+class RoofPoint(Frozen):
+    """A training stage or a variant under the machine's ceilings.
+
+    Attributes:
+        name: ``training the student``, or the variant.
+        where: ``training``, ``one text`` or ``8 packed``.
+        flops_per_byte: arithmetic intensity, weights and activations counted.
+        flops_per_s: achieved.
+        bound: what limits it: ``compute``, ``memory`` or ``data``; None where the ceilings are not known.
+        reason: the figures that led to it.
+    """
+
+    name: str
+    where: str
+    flops_per_byte: float
+    flops_per_s: float
+    bound: Literal["compute", "memory", "data"] | None
+    reason: str
+
+
 class CostReport(Record):
     """The verdict of one experiment on one machine.
 
@@ -319,6 +339,8 @@ class CostReport(Record):
         ablation: profile to its steps.
         audit: the report's own check of what it rests on.
         memory_bytes_per_s: of one thread, measured when the report was made; None where that was another machine.
+        gemm_flops_per_s: FP32 matrix product of one thread, likewise.
+        roofline: training and each variant under these ceilings.
         alternatives: how fast other devices would have to be.
         simulation: queueing by the measured batch times against the real load tests of the chosen row.
     """
@@ -341,3 +363,5 @@ class CostReport(Record):
     simulation: tuple[SimulationCheck, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
     memory_bytes_per_s: float | None = None
+    gemm_flops_per_s: float | None = None
+    roofline: tuple[RoofPoint, ...] = ()
