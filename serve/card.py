@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
+from serve.caveats import caveats
 from serve.policies import Policy
 from testbed.records.bundle import BundleManifest, Variant
 from testbed.records.load import Proof
@@ -63,6 +64,11 @@ class Card:
             proof=proof,
         )
 
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What a user should know of this variant on this machine."""
+        return caveats(self.variant, self.proof.isa)
+
     def metadata(self, versions: list[str]) -> dict[str, Any]:
         """Return the Open Inference Protocol's model metadata, with ``proof`` and ``parameters`` beside it."""
         width = len(self.labels)
@@ -88,7 +94,7 @@ class Card:
                 "policy": self.policy,
                 "max_length": self.max_length,
                 "token_budget": self.token_budget,
-                "warning": self.variant.warning,
+                "warning": "; ".join(self.caveats) or None,
             },
         }
 
