@@ -67,12 +67,12 @@ def search(
         limit_qps: no load above it is tried.
         resolution: relative width of the bracket at which the search stops.
         max_probes: probes at most.
-        growth: of the load until the limit is bracketed; a good guess takes a small one.
+        growth: first step of the load; steps grow to 1.5 until the limit is bracketed. A good guess takes a small one.
     """
     passed: float | None = None
     failed: float | None = None
     probes: list[Probe] = []
-    qps = min(start_qps, limit_qps)
+    qps, step = min(start_qps, limit_qps), growth
     while len(probes) < max_probes and qps >= LOWEST_SHARE * start_qps:
         found = probe(qps)
         probes.append(found)
@@ -83,9 +83,11 @@ def search(
         if passed is not None and (passed >= limit_qps or (failed and failed / passed <= 1 + resolution)):
             break
         if passed is None:
-            qps /= growth
+            qps /= step
+            step = min(step * growth, GROWTH)
         elif failed is None:
-            qps = min(qps * growth, limit_qps)
+            qps = min(qps * step, limit_qps)
+            step = min(step * growth, GROWTH)
         else:
             qps = math.sqrt(passed * failed)
     return Bracket(passed, failed, tuple(probes))

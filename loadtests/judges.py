@@ -14,7 +14,7 @@ from loadtests.measure import Bench, Measured
 from loadtests.server import Target
 from testbed.errors import UserError
 from testbed.progress import say
-from testbed.records import JudgeReport, JudgeRow, save
+from testbed.records import JudgeReport, JudgeRow, LoadTestRun, save
 
 OPEN, CLOSED, LOADGEN = "open loop", "closed loop", "LoadGen (unofficial)"
 
@@ -99,14 +99,14 @@ def _rows(bench: Bench, target: Target, factor: float, peak_qps: float, duration
     qps = factor * peak_qps
     plan = bench.plan(target, scenario="Server", duration_s=duration_s, rate_qps=qps)
     found = bench.measure(target, plan, claim="slo")
-    bench.save(target, found, purpose="judge")
-    yield _row_of(found, OPEN, factor, qps)
+    record = bench.save(target, found, purpose="judge")
+    yield _row_of(found, record, OPEN, factor, qps)
     # As many users as are in flight when every query takes just the SLO (Little's law).
     users = max(1, math.ceil(qps * bench.config.slo_s))
     plan = bench.plan(target, scenario="ClosedLoop", duration_s=duration_s, rate_qps=qps, users=users)
     found = bench.measure(target, plan, claim="slo")
-    bench.save(target, found, purpose="judge")
-    yield _row_of(found, CLOSED, factor, qps)
+    record = bench.save(target, found, purpose="judge")
+    yield _row_of(found, record, CLOSED, factor, qps)
     order = LoadGenPlan(
         plan=bench.plan(target, scenario="Server", duration_s=duration_s, rate_qps=qps),
         percentile=bench.config.slo_percentile,
@@ -116,7 +116,7 @@ def _rows(bench: Bench, target: Target, factor: float, peak_qps: float, duration
     say(f"judges: {factor:g}× of {peak_qps:.0f} queries/s done")
 
 
-def _row_of(found: Measured, judge: str, factor: float, qps: float) -> JudgeRow:
+def _row_of(found: Measured, record: LoadTestRun, judge: str, factor: float, qps: float) -> JudgeRow:
     figures = found.figures
     p99 = None if figures.latency is None else figures.latency.quantiles["p99"]
     reasons = [f"{figures.num_late} of {figures.num_sent} late"] if not figures.meets_slo else []
@@ -133,6 +133,7 @@ def _row_of(found: Measured, judge: str, factor: float, qps: float) -> JudgeRow:
         p99_interval=None if p99 is None else p99.interval,
         passed=found.valid and figures.meets_slo,
         reasons=tuple(reasons),
+        rows_sha256=record.rows_sha256,
     )
 
 

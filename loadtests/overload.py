@@ -76,6 +76,7 @@ def _point(bench: Bench, target: Target, factor: float, peak_qps: float, duratio
         recovery_s=recovery_s(rows, duration_s, bench.config.slo_s),
         valid=not OWN_RULES & set(measured.failed),
         run=record.rows_file.replace(".parquet", ".json"),
+        rows_sha256=record.rows_sha256,
     )
 
 

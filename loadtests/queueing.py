@@ -60,6 +60,37 @@ def lindley_s(arrivals_s: Seconds, services_s: Seconds | float) -> Seconds:
     return sojourns
 
 
+def lindley_lines_s(arrivals_s: Seconds, services_s: Seconds, lines: NDArray[np.int64]) -> Seconds:
+    """Return each query's time where every line is such a server of its own.
+
+    Args:
+        arrivals_s: [queries], ascending.
+        services_s: [queries].
+        lines: [queries], the line that each stood in.
+    """
+    sojourns = np.empty_like(arrivals_s)
+    for line in np.unique(lines):
+        mine = lines == line
+        sojourns[mine] = lindley_s(arrivals_s[mine], services_s[mine])
+    return sojourns
+
+
+def quantile_interval(
+    sojourns_s: Seconds, lines: NDArray[np.int64], share: float, *, seed: int = 0, draws: int = 2000
+) -> tuple[float, float]:
+    """Return a quantile's 95 % interval from a bootstrap that draws whole lines.
+
+    Queries of one busy spell are late together, but lines know nothing of each other: so lines are what is drawn
+    (Efron and Tibshirani 1993, 8.5).
+    """
+    rng = np.random.default_rng(seed)
+    by_line = [sojourns_s[lines == line] for line in np.unique(lines)]
+    picks = rng.integers(0, len(by_line), size=(draws, len(by_line)))
+    found = [np.quantile(np.concatenate([by_line[i] for i in pick]), share, method="inverted_cdf") for pick in picks]
+    low, high = np.quantile(found, [0.025, 0.975])
+    return float(low), float(high)
+
+
 def _md1_in_system(count: int, load: float) -> Seconds:
     """Return the probabilities of 0 … count − 1 in an M/D/1 system, by the chain embedded at departures."""
     arrivals = stats.poisson.pmf(np.arange(count + 1), load)

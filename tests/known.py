@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from loadtests.config import LoadTestConfig
 from loadtests.cores import share_out
 from loadtests.generator import GeneratorProcess
 from loadtests.measure import Bench
+from loadtests.rows import Rows
 from loadtests.server import ServerProcess, Target, free_port
 
 SERVER = Path(__file__).with_name("known_server.py")
 CORES = share_out(os.sched_getaffinity(0), profile="cpu")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a known server says of each answer: its own time, the service time, and the line that the query stood in."""
+
+    total_s: NDArray[np.float64]
+    service_s: NDArray[np.float64]
+    line: NDArray[np.int64]
+
+
+def told(rows: Rows) -> Told:
+    """Return what the known server said; every query must have been answered."""
+    parts = [
+        re.fullmatch(r"total;dur=(.*), service;dur=(.*), line;desc=(.*)", each or "") for each in rows.server_timing
+    ]
+    total, service, line = zip(*(part.groups() for part in parts if part), strict=True)
+    assert len(total) == len(rows)
+    return Told(np.array(total, float) / 1e3, np.array(service, float) / 1e3, np.array(line, int))
 
 
 @contextmanager

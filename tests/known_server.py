@@ -1,5 +1,9 @@
 """A server whose answers are known: one query at a time, first come first served, with a service time by formula.
 
+With ``--lines`` it is so many such servers, between which queries are drawn at random: Poisson arrivals stay Poisson in
+each, so many queries with a long service time are measured in a short run. Every answer says its line and its service
+time, so that Lindley's recursion can be made on the same arrivals.
+
 It can stall for a while, fail a share of its queries, forget to count them, and lie in its own timings, so that a load
 test of it is judged against arithmetic. Run as a script; it answers the Open Inference Protocol and ``/metrics``.
 """
@@ -8,9 +12,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import heapq
 import json
 import time
-from collections import deque
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,15 +24,27 @@ from loadtests.alarm import Alarm
 AWAKE_S = 0.001  # before a completion: an idle core wakes up too late for an exact answer
 
 
+@dataclass(order=True)
+class Query:
+    """One that waits or is served, in the order of completion."""
+
+    due_s: float
+    number: int
+    came_s: float = field(compare=False)
+    service_s: float = field(compare=False)
+    line: int = field(compare=False)
+    transport: asyncio.WriteTransport = field(compare=False)
+
+
 class KnownServer:
-    """One server with a queue: a query's completion is max(now, the last completion) + service time."""
+    """Servers with a queue each: a query's completion is max(now, the last one of its line) + service time."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._rng = np.random.default_rng(options.seed)
         self._alarm = Alarm()
-        self._due: deque[tuple[float, float, asyncio.WriteTransport]] = deque()
-        self._free_s = 0.0
+        self._due: list[Query] = []
+        self._free_s = [0.0] * options.lines
         self._num_queries = 0
         self._num_answered = 0
         asyncio.get_running_loop().add_reader(self._alarm.descriptor, self._ring)
@@ -47,23 +64,26 @@ class KnownServer:
             service_s = float(self._rng.exponential(options.service_s))
         if self._num_queries == options.warmup + options.stall_at:
             service_s += options.stall_s
-        self._free_s = max(now_s, self._free_s) + service_s
-        self._due.append((self._free_s, now_s, transport))
-        if len(self._due) == 1:
-            self._alarm.set(self._free_s - AWAKE_S)
+        line = int(self._rng.integers(options.lines)) if options.lines > 1 else 0
+        due_s = self._free_s[line] = max(now_s, self._free_s[line]) + service_s
+        query = Query(due_s, self._num_queries, now_s, service_s, line, transport)
+        heapq.heappush(self._due, query)
+        if self._due[0] is query:
+            self._alarm.set(due_s - AWAKE_S)
 
     def _ring(self) -> None:
         self._alarm.clear()
-        while self._due and time.monotonic() < self._due[0][0] <= time.monotonic() + AWAKE_S:
+        while self._due and time.monotonic() < self._due[0].due_s <= time.monotonic() + AWAKE_S:
             pass
-        while self._due and self._due[0][0] <= time.monotonic():
-            due_s, came_s, transport = self._due.popleft()
+        while self._due and self._due[0].due_s <= time.monotonic():
+            query = heapq.heappop(self._due)
             self._num_answered += self._num_queries % 10 != 0 if self._options.forgets else 1
-            took_ms = (due_s - came_s) * 1e3 * self._options.timing_factor
+            took_ms = (query.due_s - query.came_s) * 1e3 * self._options.timing_factor
+            told = f"total;dur={took_ms:.3f}, service;dur={query.service_s * 1e3:.6f}, line;desc={query.line}"
             body = b'{"outputs": [{"name": "label", "shape": [1], "datatype": "BYTES", "data": ["known"]}]}'
-            transport.write(_response(200, body, f"Server-Timing: total;dur={took_ms:.3f}\r\n"))
+            query.transport.write(_response(200, body, f"Server-Timing: {told}\r\n"))
         if self._due:
-            self._alarm.set(self._due[0][0] - AWAKE_S)
+            self._alarm.set(self._due[0].due_s - AWAKE_S)
 
     def tell(self, path: str) -> bytes:
         if path == "/metrics":
@@ -109,6 +129,7 @@ async def main() -> None:
     parser.add_argument("port", type=int)
     parser.add_argument("--service", default="constant", choices=["constant", "exponential"])
     parser.add_argument("--service-s", type=float, default=0.005)
+    parser.add_argument("--lines", type=int, default=1, help="servers between which queries are drawn at random")
     parser.add_argument("--stall-at", type=int, default=-1, help="the query, counted from 1, whose service stalls")
     parser.add_argument("--stall-s", type=float, default=0.0)
     parser.add_argument("--error-rate", type=float, default=0.0)

@@ -35,7 +35,7 @@ from testbed.errors import UserError
 from testbed.progress import say
 from testbed.records import LoadTestRun, write_atomically
 
-SINGLE_S, SATURATED_S, EQUAL_S = 1.5, 3.0, 8.0
+SINGLE_S, SATURATED_S, SETTLE_S, EQUAL_S = 1.5, 3.0, 2.0, 8.0
 USERS = (32, 64)
 # The search starts below the saturated rate (or at the last round's peak) and takes small steps from there.
 START_SHARE, SEARCH_GROWTH = 0.85, 1.15
@@ -43,7 +43,7 @@ PACKED_SIZES = [1, 4, 8, 12, 16]
 CONFIG = LoadTestConfig(
     idle_s=0.3,
     probe_s=1.5,
-    max_probes=7,
+    max_probes=9,
     resolution=0.04,
     confirm_s=4.0,
     confirm_max_s=20.0,
@@ -53,11 +53,13 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__d
 
 
 def measure(bench: Bench, target: Target, *, equal_qps: float, last_peak_qps: float | None) -> Served:
-    """Measure one server: saturated (which warms it up, too), one query at a time, at the equal load, its peak."""
+    """Measure one server: saturated (which warms it up, too), then one query at a time, at the equal load, its peak."""
     saturated = {
         str(users): bench.run(target, scenario="ClosedLoop", duration_s=SATURATED_S, purpose="saturated", users=users)
         for users in USERS
     }
+    # An adaptive batcher learns from what came last; what saturation taught it is no part of the figures that follow.
+    bench.run(target, scenario="Server", duration_s=SETTLE_S, purpose="settle", rate_qps=equal_qps)
     single = bench.run(target, scenario="SingleStream", duration_s=SINGLE_S, purpose="single")
     equal = bench.run(target, scenario="Server", duration_s=EQUAL_S, purpose="equal load", rate_qps=equal_qps)
     most_qps = max(told(run).rate_qps for run in saturated.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from testbed.records.base import Frozen, Interval, Record
+from testbed.records.base import Frozen, Interval, Record, Sha256
 
 
 class JudgeRow(Frozen):
@@ -19,6 +19,7 @@ class JudgeRow(Frozen):
         p99_interval: of p99, from this judge's own queries.
         passed: VALID and within the SLO, by this judge's own rules.
         reasons: why not.
+        rows_sha256: of the raw rows; None for LoadGen, which keeps its own log.
     """
 
     judge: str
@@ -32,6 +33,7 @@ class JudgeRow(Frozen):
     p99_interval: Interval | None
     passed: bool
     reasons: tuple[str, ...] = ()
+    rows_sha256: Sha256 | None = None
 
 
 class JudgeReport(Record):

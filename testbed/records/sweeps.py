@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from testbed.records.base import Frozen, Interval, Record
+from testbed.records.base import Frozen, Interval, Record, Sha256
 
 
 class OverloadPoint(Frozen):
@@ -20,6 +20,7 @@ class OverloadPoint(Frozen):
         recovery_s: seconds after the load fell to half the peak until the last late answer; None where it never did.
         valid: the generator kept its schedule; the queue may grow, that is what overload is.
         run: file name of the LoadTestRun.
+        rows_sha256: of its raw rows.
     """
 
     factor: float
@@ -33,6 +34,7 @@ class OverloadPoint(Frozen):
     recovery_s: float | None
     valid: bool
     run: str
+    rows_sha256: Sha256 | None = None
 
 
 class OverloadReport(Record):
@@ -58,6 +60,9 @@ class SweepPoint(Frozen):
         energy_j_per_query: with ``energy_method``, or None.
         meets_slo, valid: as in the run.
         run: file name of the LoadTestRun.
+        rows_sha256: of its raw rows.
+        predicted_p99_s: by the policy's batch-time model on the run's own arrivals; None where there is no model of how
+            the policy forms batches, or the run is INVALID.
     """
 
     policy: str
@@ -73,6 +78,8 @@ class SweepPoint(Frozen):
     meets_slo: bool
     valid: bool
     run: str
+    rows_sha256: Sha256 | None = None
+    predicted_p99_s: float | None = None
 
 
 class BatchTime(Frozen):
@@ -84,6 +91,7 @@ class BatchTime(Frozen):
         fixed_interval, per_token_interval: of the two, from the residuals.
         relative_error: root mean square of the residuals over the mean time.
         num_runs: points that were fitted.
+        p99_error: median relative error of the predicted p99 over the VALID runs, None where none was predicted.
     """
 
     fixed_s: float
@@ -92,6 +100,7 @@ class BatchTime(Frozen):
     per_token_interval: Interval | None
     relative_error: float
     num_runs: int
+    p99_error: float | None = None
 
 
 class BatchingSweep(Record):

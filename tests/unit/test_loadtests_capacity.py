@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from loadtests.capacity import confirm_duration_s, interval_of, search
+from loadtests.capacity import Bracket, confirm, confirm_duration_s, interval_of, probe_at, search
+from loadtests.config import LoadTestConfig
 from testbed.latency import min_queries
 from testbed.records import Probe
 
@@ -25,6 +28,14 @@ def test_the_limit_is_bracketed_from_any_start(start_qps: float) -> None:
 def test_a_good_guess_takes_few_probes() -> None:
     found = search(lambda qps: probe(qps, 100.0), start_qps=90.0, limit_qps=1e9, resolution=0.05, max_probes=40)
     assert len(found.probes) <= 6
+
+
+def test_a_small_first_step_still_reaches_a_limit_far_below() -> None:
+    found = search(
+        lambda qps: probe(qps, 15.0), start_qps=100.0, limit_qps=1e9, resolution=0.05, max_probes=12, growth=1.1
+    )
+    assert found.passed_qps is not None
+    assert 15.0 / 1.5 <= found.passed_qps <= 15.0
 
 
 def test_no_load_above_the_generators_limit_is_tried() -> None:
@@ -69,3 +80,38 @@ def test_repeats_have_students_interval_and_one_has_none() -> None:
     assert interval is not None
     assert interval.low == pytest.approx(100 - 4.303 * 2 / np.sqrt(3), rel=1e-3)
     assert interval_of([100.0]) is None
+
+
+class Scripted:
+    """A bench whose runs pass below a limit, but for the loads and seeds that a pause spoils."""
+
+    def __init__(self, limit_qps: float, spoiled: set[int]) -> None:
+        self.config = LoadTestConfig()
+        self.limit_qps, self.spoiled, self.asked = limit_qps, spoiled, []
+
+    def plan(self, target: object, **settings: object) -> SimpleNamespace:
+        return SimpleNamespace(**settings)
+
+    def measure(self, target: object, plan: SimpleNamespace, *, claim: str) -> SimpleNamespace:
+        self.asked.append(plan.rate_qps)
+        late = 0 if plan.rate_qps <= self.limit_qps and len(self.asked) not in self.spoiled else 99
+        figures = SimpleNamespace(num_late=late, num_sent=100, meets_slo=late == 0, p99_s=0.01, error_rate=0.0)
+        outcome = SimpleNamespace(stopped_early=False)
+        return SimpleNamespace(valid=True, failed=(), figures=figures, outcome=outcome, plan=plan)
+
+    def save(self, target: object, measured: SimpleNamespace, *, purpose: str) -> SimpleNamespace:
+        return measured
+
+
+def test_one_pause_of_the_machine_fails_no_load() -> None:
+    assert probe_at(Scripted(100.0, {1}), None, 90.0).meets_slo  # type: ignore[arg-type]
+    assert not probe_at(Scripted(100.0, {1}), None, 110.0).meets_slo  # type: ignore[arg-type]
+
+
+def test_confirming_steps_down_and_then_closes_the_gap() -> None:
+    bench = Scripted(85.0, set())
+    run, reason = confirm(bench, None, Bracket(100.0, 105.0, (probe(100.0, 1e9),)))  # type: ignore[arg-type]
+    assert reason is None
+    assert run is not None
+    assert 85.0 / 1.05 <= run.plan.rate_qps <= 85.0  # type: ignore[attr-defined]
+    assert len(bench.asked) <= 6

@@ -1,4 +1,4 @@
-"""Locust monkey-patches the process that imports it, so nothing outside the generator may; and the config stays light."""
+"""Locust monkey-patches the process that imports it, so only the generator may; the config stays light."""
 
 from __future__ import annotations
 

@@ -10,10 +10,11 @@ import pytest
 from loadtests.counts import ServerCounts, counts_between
 from loadtests.judges import CLOSED, LOADGEN, OPEN, disagreements, omission_factors
 from loadtests.overload import recovery_s, shares_by_size
+from loadtests.predict import error_of, packed_sojourns_s, tokens_by_length
 from loadtests.rows import Row, Rows, read_rows, write_rows
 from loadtests.scrape import Counters
 from loadtests.sweep import fit_batch_time
-from testbed.records import JudgeRow
+from testbed.records import BatchTime, JudgeRow
 
 SLO_S = 0.05
 
@@ -65,6 +66,21 @@ def test_the_batch_time_model_is_found_from_the_means_of_runs() -> None:
     assert fit_batch_time(runs[:2]) is None
     assert fit_batch_time([counts(10, 160, 0.04)] * 3) is None
     assert fit_batch_time([ServerCounts()] * 5) is None
+
+
+def test_a_packed_queue_is_predicted_from_the_time_of_a_batch() -> None:
+    time = BatchTime(
+        fixed_s=0.002, per_token_s=0.0001, fixed_interval=None, per_token_interval=None, relative_error=0, num_runs=3
+    )
+    # The first is alone; while it computes three arrive, which are packed; the last finds the server idle.
+    arrivals_s, tokens = np.array([0.0, 0.001, 0.002, 0.003, 1.0]), np.array([20.0, 10.0, 10.0, 20.0, 10.0])
+    found = packed_sojourns_s(arrivals_s, tokens, time, per_text_s=0.0005)
+    first_s, packed_s = 0.002 + 0.002 + 0.0005, 0.002 + 0.004 + 0.0015
+    behind = [first_s + packed_s - at for at in (0.001, 0.002, 0.003)]
+    assert found == pytest.approx([first_s, *behind, 0.0035])
+    assert tokens_by_length(np.array([10, 30]), 16.0) == pytest.approx([8.0, 24.0])
+    assert error_of([1.1, 0.8, 1.0], [1.0, 1.0, 1.0]) == pytest.approx(0.1)
+    assert error_of([], []) is None
 
 
 def test_counters_grow_from_where_they_were() -> None:
