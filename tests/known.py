@@ -59,10 +59,10 @@ def ahead_of_other_work() -> Iterator[None]:
 
 
 @contextmanager
-def known_server(folder: Path, *options: str) -> Iterator[Target]:
+def known_server(folder: Path, *options: str, host: str = "127.0.0.1") -> Iterator[Target]:
     port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, str(SERVER), str(port), *options]
+    url = f"http://{host}:{port}"
+    command = [sys.executable, str(SERVER), str(port), "--host", host, *options]
     with ExitStack() as stack:
         with ahead_of_other_work():
             process = ServerProcess(command, url=url, cores=CORES.server, log=folder / "known.log")

@@ -127,6 +127,7 @@ def _response(status: int, body: bytes, extra: str = "", kind: str = "applicatio
 async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("port", type=int)
+    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--service", default="constant", choices=["constant", "exponential"])
     parser.add_argument("--service-s", type=float, default=0.005)
     parser.add_argument("--lines", type=int, default=1, help="servers between which queries are drawn at random")
@@ -140,7 +141,7 @@ async def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     known = KnownServer(options)
-    server = await asyncio.get_running_loop().create_server(lambda: Connection(known), "127.0.0.1", options.port)
+    server = await asyncio.get_running_loop().create_server(lambda: Connection(known), options.host, options.port)
     await server.serve_forever()
 
 
