@@ -172,8 +172,29 @@ def _speed(speed: dict[str, Any]) -> str:
     return f"{speed['texts_per_s']:.0f} | {words(speed['ratio_to_fp32'])} | {words(speed['ratio_to_fastest_peer'])}"
 
 
+def page(document: dict[str, Any]) -> str:
+    """Return the tables of a comparison as a Markdown page."""
+    machine = document["machine"]
+    text = [
+        f"# {machine['cpu_model']}: {document['rounds']} interleaved rounds of {TEXTS_A_ROUND} texts, one thread",
+        "",
+        "Brackets are 95 % intervals; `bound` is the one-sided 95 % bound of the paired accuracy difference from FP32;",
+        f"`mates` the share of labels, and the largest logit change, between a text alone and among {MATES[0]} or",
+        f"{MATES[1]} padded or {TOGETHER} packed; speeds are texts a second of CPU time, alone and {TOGETHER} together",
+        "(packed where a system has that layout, padded to the longest elsewhere).",
+    ]
+    for name, rows in document["checkpoints"].items():
+        text += ["", f"## {name}", "", *table(rows)]
+    return "\n".join(text) + "\n"
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file in one step."""
+    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
 def main() -> None:
-    """Make everybody's models, measure everything, write the JSON and print the tables."""
+    """Make everybody's models, measure everything, write the JSON and a page of tables beside it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", type=Path, nargs="+", help="folders of runs: dataset and checkpoints")
     parser.add_argument("--models", nargs="+", default=["student", "teacher"])
@@ -195,8 +216,8 @@ def main() -> None:
             rows = measure(subject, options)
             document["checkpoints"][subject.name] = rows
             print(f"\n### {subject.name}\n", *table(rows), sep="\n", flush=True)
-            text = json.dumps(document, indent=1) + "\n"
-            write_atomically(options.out, lambda path, text=text: path.write_text(text, encoding="utf-8"))
+            write(options.out, json.dumps(document, indent=1) + "\n")
+            write(options.out.with_suffix(".md"), page(document))
 
 
 if __name__ == "__main__":
