@@ -28,7 +28,7 @@ EXTENSIONS = ["binary_tensor_data", "classification", "model_repository", "stati
 
 
 def create_app(repository: Repository, lifecycle: Lifecycle, fleet: Fleet) -> FastAPI:
-    """Return the application; inference itself is answered by serve.front before it gets here."""
+    """Return the application; inference itself is answered by serve.exchange before it gets here."""
     app = FastAPI(
         title="breakeven",
         version=importlib.metadata.version("breakeven"),

@@ -61,24 +61,30 @@ class Backlog:
         if weight > self.max_tokens:
             msg = f"the request weighs about {weight} tokens, the queue holds {self.max_tokens}; help: send fewer texts"
             raise TooLarge(msg)
-        now_s = time.monotonic()
         with self._changed:
-            if self._closed:
-                msg = f"the model takes no requests: {self._closed}"
-                raise Unavailable(msg, reason=self._closed)
-            wait_s = self._wait_s(now_s, rows=self.rows + len(job.weights), tokens=self.tokens + weight)
-            if self.tokens + weight > self.max_tokens:
-                msg = f"{self.tokens} tokens wait, the limit is {self.max_tokens}; help: try again later"
-                raise QueueFull(msg, wait_s=wait_s)
-            late_s = now_s + wait_s - job.deadline_s
-            if late_s > 0:
-                msg = f"the answer would come {late_s * 1e3:.0f} ms after its deadline; help: allow more time"
-                raise DeadlineAtRisk(msg, wait_s=late_s)
+            refused = self.refusal(rows=len(job.weights), weight=weight, deadline_s=job.deadline_s)
+            if refused is not None:
+                raise refused
             waiting = self._urgent if job.urgent else self._patient
             waiting.extend(Row(job, index, tokens) for index, tokens in enumerate(job.weights))
             self.tokens += weight
             self.rows += len(job.weights)
             self._changed.notify()
+
+    def refusal(self, *, rows: int, weight: float, deadline_s: float) -> Shed | None:
+        """Return why so many rows and tokens would be refused now, or None; without the lock it is a good guess."""
+        if self._closed:
+            return Unavailable(f"the model takes no requests: {self._closed}", reason=self._closed)
+        now_s, tokens = time.monotonic(), self.tokens + weight
+        wait_s = self._wait_s(now_s, rows=self.rows + rows, tokens=tokens)
+        if tokens > self.max_tokens:
+            msg = f"{self.tokens} tokens wait, the limit is {self.max_tokens}; help: try again later"
+            return QueueFull(msg, wait_s=wait_s)
+        late_s = now_s + wait_s - deadline_s
+        if late_s > 0:
+            msg = f"the answer would come {late_s * 1e3:.0f} ms after its deadline; help: allow more time"
+            return DeadlineAtRisk(msg, wait_s=late_s)
+        return None
 
     def take(self) -> list[Row]:
         """Wait for rows and return the next batch; empty once the backlog is closed and drained."""
@@ -102,7 +108,7 @@ class Backlog:
             self._closed = reason
             self._changed.notify_all()
 
-    def _wait_s(self, now_s: float, *, rows: int, tokens: int) -> float:
+    def _wait_s(self, now_s: float, *, rows: int, tokens: float) -> float:
         running_s = max(0.0, self._busy_until_s - now_s)
         batches = max(rows / self.policy.max_texts, tokens / self.policy.max_tokens, 1.0)
         return running_s + self.curve.seconds(tokens, batches=batches)

@@ -1,16 +1,13 @@
-"""Reads a request's body within its limits, and undoes its Content-Encoding without ever holding a bomb."""
+"""Bodies: the limit on their announced length, and their Content-Encoding undone without ever holding a bomb."""
 
 from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 
-from serve.errors import ClientLeft, InvalidRequest, TooLarge, UnsupportedEncoding
+from serve.errors import InvalidRequest, TooLarge, UnsupportedEncoding
 from serve.protocols.codec import Headers
 
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 # zlib's window bits: a gzip header is expected at +16; deflate is a zlib stream, or, from some clients, a raw one.
 GZIP = 16 + zlib.MAX_WBITS
 ZLIB_HEAD = b"\x78\x9c"
@@ -21,45 +18,20 @@ COMPRESSION_LEVEL = 1
 MOST_DIGITS = 12
 
 
-async def read_body(receive: Receive, headers: Headers, *, most_bytes: int) -> bytes:
-    """Return the whole body, decompressed.
+def check_announced(headers: Headers, *, most_bytes: int) -> None:
+    """Look at the length that a body is announced to have, before any of it is read.
 
     Raises:
-        TooLarge: announced, sent, or decompressed, it has more than ``most_bytes``.
-        InvalidRequest: a Content-Length that is no number, or damaged compressed data.
-        UnsupportedEncoding: neither gzip nor deflate.
-        ClientLeft: the client went away while sending.
+        TooLarge: more than ``most_bytes``.
+        InvalidRequest: a Content-Length that is no number.
     """
     announced = headers.get(b"content-length")
-    if announced is not None:
-        if not announced.isdigit():
-            raise InvalidRequest("Content-Length is not a number")
-        if len(announced) > MOST_DIGITS or int(announced) > most_bytes:
-            raise too_large(most_bytes)
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if message["type"] == "http.disconnect":
-        raise ClientLeft
-    if message.get("more_body"):
-        body = await _read_rest(receive, body, most_bytes=most_bytes)
-    if len(body) > most_bytes:
+    if announced is None:
+        return
+    if not announced.isdigit():
+        raise InvalidRequest("Content-Length is not a number")
+    if len(announced) > MOST_DIGITS or int(announced) > most_bytes:
         raise too_large(most_bytes)
-    encoding = headers.get(b"content-encoding")
-    return body if encoding is None else decompress(body, encoding, most_bytes=most_bytes)
-
-
-async def _read_rest(receive: Receive, first: bytes, *, most_bytes: int) -> bytes:
-    parts, size, more = [first], len(first), True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientLeft
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > most_bytes:
-            raise too_large(most_bytes)
-        more = message.get("more_body", False)
-    return b"".join(parts)
 
 
 def decompress(body: bytes, encoding: bytes, *, most_bytes: int) -> bytes:

@@ -1,4 +1,9 @@
-"""One client's connection: uvicorn's, with a time limit on incomplete requests and a word when the client leaves."""
+"""One client's connection: uvicorn's, with a time limit on incomplete requests and a road of its own for inference.
+
+Every request that is not inference takes uvicorn's road through ASGI to FastAPI. An inference request becomes an
+Exchange instead: no scope, no task, no events. It stands in uvicorn's pipeline where a cycle of its own would stand,
+so answers keep the order of their requests, whichever road they take.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,8 @@ import asyncio
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from serve.exchange import Desk, Exchange, target_of
 
 TOO_LATE = (
     b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\ncontent-length: 63\r\nconnection: close\r\n\r\n"
@@ -22,12 +29,15 @@ class Connection(HttpToolsProtocol):
     """
 
     receive_s: ClassVar[float]
+    desk: ClassVar[Desk]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Begin to wait for the first request."""
         super().connection_made(transport)
         self.last_byte_s = self.loop.time()
+        self.answering: Exchange | None = None
         self._incomplete = False
+        self._in_head = False
         self._head_bytes = 0
         self._limit: asyncio.TimerHandle | None = self.loop.call_later(self.timeout_keep_alive, self._too_late)
 
@@ -39,40 +49,85 @@ class Connection(HttpToolsProtocol):
         super().data_received(data)
         if not self._incomplete:
             self._lift_limit()
-        elif self._head_bytes > HEAD_BYTES and self.cycle_is_missing():
+        elif self._head_bytes > HEAD_BYTES and self._in_head:
             self._too_late()
         elif self._limit is None:
             self._limit = self.loop.call_later(self.receive_s, self._too_late)
 
     def on_message_begin(self) -> None:
-        """Note that a request has begun."""
-        self._incomplete, self._head_bytes = True, 0
+        """Note that a request has begun; its scope waits until its path is known."""
+        self._incomplete, self._in_head, self._head_bytes = True, True, 0
         self._lift_limit()
+        self.url, self.headers, self.expect_100_continue = b"", [], False
+
+    def on_headers_complete(self) -> None:
+        """Choose the road of the request."""
+        self._in_head = False
+        if self.parser.get_method() == b"POST" and (target := target_of(self.url)) is not None:
+            self._begin_exchange(Exchange(self, target, dict(self.headers)))
+            return
+        url, headers, expect = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
+        self.headers.extend(headers)  # the scope holds this very list
+        self.url, self.expect_100_continue = url, expect
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Pass a part of the body on."""
+        if isinstance(self.cycle, Exchange):
+            self.cycle.take(body)
+        else:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Note that a request is whole."""
         self._incomplete = False
-        super().on_message_complete()
+        if isinstance(self.cycle, Exchange):
+            self.cycle.be_whole()
+        else:
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request, but read no more from a client that does not read its answers."""
+        super().on_response_complete()
+        if self.flow.write_paused:
+            self.flow.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Read on: the client has taken its answers."""
+        super().resume_writing()
+        if not self.pipeline:
+            self.flow.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the job of the request in hand that nobody waits for it."""
+        """Tell the request in hand that nobody waits for it."""
         self._lift_limit()
-        cycle = self.cycle
-        if cycle is not None and not cycle.response_complete:
-            state: dict[str, Any] = cycle.scope.get("state", {})
-            if (job := state.get("job")) is not None:
-                job.leave()
+        if self.answering is not None:
+            self.answering.leave()
+        if isinstance(self.cycle, Exchange):
+            self.cycle = None  # type: ignore[assignment]  # what uvicorn tells its own cycles here, ours know already
         super().connection_lost(exc)
-
-    def cycle_is_missing(self) -> bool:
-        """Return whether the head of the request in hand is still incomplete."""
-        return self.cycle is None or self.cycle.scope is not self.scope
 
     def quiet_s(self) -> float | None:
         """Return the seconds since the last byte of an idle connection; None while a request is in hand."""
         idle = not self._incomplete and (self.cycle is None or self.cycle.response_complete)
         return self.loop.time() - self.last_byte_s if idle else None
+
+    def _begin_exchange(self, exchange: Exchange) -> None:
+        before: Any = self.cycle
+        self.cycle = exchange  # type: ignore[assignment]  # it has what uvicorn asks of a cycle
+        if before is None or before.response_complete:
+            exchange.take_turn()
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((exchange, self.app))  # type: ignore[arg-type]
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:  # noqa: ANN401 - as uvicorn has it
+        if isinstance(cycle, Exchange):
+            # Not at once: a long pipeline of requests that are refused would be as deep a recursion.
+            self.loop.call_soon(cycle.take_turn)
+        else:
+            super()._start_asgi_task(cycle, app)
 
     def _lift_limit(self) -> None:
         if self._limit is not None:
@@ -82,6 +137,6 @@ class Connection(HttpToolsProtocol):
     def _too_late(self) -> None:
         self._limit = None
         if not self.transport.is_closing():
-            if self._incomplete and self.cycle_is_missing():
+            if self._incomplete and self._in_head:
                 self.transport.write(TOO_LATE)
             self.transport.close()

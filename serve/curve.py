@@ -1,4 +1,8 @@
-"""How long a batch takes: measured at warm-up, fitted as a + b·tokens, kept up to date while serving."""
+"""How long a batch takes: measured at warm-up, fitted as a + b·tokens + c·tokens², kept up to date while serving.
+
+a is what every batch costs, b what a token costs, and c stands for attention within a row and for what leaves the
+caches as rows grow; without c the largest batch would always seem the best.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,12 @@ from dataclasses import dataclass
 from itertools import cycle
 
 import numpy as np
+from numpy.typing import NDArray
 
 # The largest batch within this share of the best rate is the budget: what a batch costs outside the model (wake-ups,
 # hand-over to the event loop, caches gone cold meanwhile) is not in the curve, and is paid once for all of its texts.
-NEAR_BEST = 0.9
-LEAST_ROUNDS, MOST_ROUNDS, MEASURE_S = 2, 20, 1.0
+NEAR_BEST = 0.95
+LEAST_ROUNDS, MOST_ROUNDS, MEASURE_S = 3, 20, 2.0
 # Weight of the newest batch in the running ratio of observed to predicted time.
 DRIFT_WEIGHT = 0.05
 DRIFT_BOUNDS = (0.5, 8.0)
@@ -38,7 +43,7 @@ class BatchCurve:
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         self.samples = tuple(samples)
-        self.fixed_s, self.per_token_s = _fit(self.samples)
+        self.fixed_s, self.per_token_s, self.per_square_s = _fit(self.samples)
         self._drift = 1.0
         self._seen_s = time.monotonic()
 
@@ -53,28 +58,38 @@ class BatchCurve:
 
     def tokens_within(self, seconds: float) -> int:
         """Return how many tokens one batch may have to take at most so long; 0 where none can."""
-        return max(0, int((seconds / self.drift - self.fixed_s) / self.per_token_s))
+        left_s = seconds / self.drift - self.fixed_s
+        if left_s <= 0:
+            return 0
+        # The root of c·n² + b·n = left, in the form that also holds for c = 0.
+        b, c = self.per_token_s, self.per_square_s
+        return int(2 * left_s / (b + math.sqrt(b * b + 4 * c * left_s)))
 
-    def seconds(self, tokens: int, *, batches: float = 1.0) -> float:
+    def seconds(self, tokens: float, *, batches: float = 1.0) -> float:
         """Return the predicted seconds of ``tokens`` in so many batches, at the speed seen lately."""
-        return self.drift * (self.fixed_s * batches + self.per_token_s * tokens)
+        return self.drift * self._measured_s(tokens, batches)
+
+    def _measured_s(self, tokens: float, batches: float = 1.0) -> float:
+        return self.fixed_s * batches + self.per_token_s * tokens + self.per_square_s * tokens * tokens / batches
 
     def observe(self, tokens: int, seconds: float) -> None:
         """Move the running ratio of observed to predicted time by one batch."""
-        ratio = seconds / max(self.fixed_s + self.per_token_s * tokens, 1e-6)
+        ratio = seconds / max(self._measured_s(tokens), 1e-6)
         moved = (1 - DRIFT_WEIGHT) * self.drift + DRIFT_WEIGHT * min(ratio, DRIFT_BOUNDS[1])
         self._drift, self._seen_s = max(moved, DRIFT_BOUNDS[0]), time.monotonic()
 
     def best_tokens(self, *, within_s: float) -> int:
-        """Return the largest measured batch near the best rate whose time is at most ``within_s``.
+        """Return the largest batch near the best rate, of the measured range, that takes at most ``within_s``.
 
-        Where no measured batch is that quick, the smallest one is returned.
+        By the fitted curve, not by single measurements: two starts on one machine so come to the same budget. Where no
+        batch is that quick, it is the smallest one that was measured.
         """
-        allowed = [sample for sample in self.samples if sample.seconds <= within_s]
-        if not allowed:
-            return min(self.samples, key=lambda sample: sample.tokens).tokens
-        best = max(sample.tokens / sample.seconds for sample in allowed)
-        return max(sample.tokens for sample in allowed if sample.tokens / sample.seconds >= NEAR_BEST * best)
+        measured = [sample.tokens for sample in self.samples]
+        tokens = np.arange(min(measured), max(measured) + 1)
+        seconds = self.fixed_s + self.per_token_s * tokens + self.per_square_s * tokens**2
+        rates = np.where(seconds <= within_s, tokens / seconds, 0.0)
+        near = np.flatnonzero(rates >= NEAR_BEST * rates.max()) if rates.any() else [0]
+        return int(tokens[near[-1]])
 
 
 def ladder(lengths: Sequence[int], *, max_texts: int) -> list[list[int]]:
@@ -95,9 +110,11 @@ def measure(
     *,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Sample]:
-    """Run every batch in turn, a first time unmeasured and then again and again, and return each one's least time.
+    """Run every batch in turn, a first time unmeasured and then again and again, and return each one's typical time.
 
-    Rounds over all sizes, and the least time of each, because whatever else the machine does only ever adds.
+    What slows a machine down (a busy neighbour on the same core, a lower clock) mostly meets a whole round alike. So
+    each size's share of its round is taken, its median over the rounds, times the quickest round: whatever else the
+    machine does only ever adds.
 
     Args:
         run: runs a batch of texts, tokenization included, and returns how many tokens were computed, padding counted.
@@ -107,19 +124,28 @@ def measure(
     """
     made = [_batch_of(lengths, words) for lengths in batches]
     computed = [run(batch) for batch in made]
-    least_s = [math.inf] * len(made)
+    rounds: list[list[float]] = []
     begin_s = time.perf_counter()
-    for round_number in range(MOST_ROUNDS):
-        if round_number >= LEAST_ROUNDS and time.perf_counter() - begin_s > MEASURE_S:
-            break
-        for number, batch in enumerate(made):
-            before_s = clock()
-            run(batch)
-            least_s[number] = min(least_s[number], clock() - before_s)
+    while len(rounds) < MOST_ROUNDS and (len(rounds) < LEAST_ROUNDS or time.perf_counter() - begin_s < MEASURE_S):
+        rounds.append([_seconds_of(run, batch, clock) for batch in made])
     return [
         Sample(tokens=tokens, texts=len(batch), seconds=seconds)
-        for tokens, batch, seconds in zip(computed, made, least_s, strict=True)
+        for tokens, batch, seconds in zip(computed, made, typical(rounds), strict=True)
     ]
+
+
+def typical(rounds: Sequence[Sequence[float]]) -> list[float]:
+    """Return the typical seconds of each batch: median share of a round, times the quickest round."""
+    table = np.array(rounds)
+    totals = table.sum(axis=1, keepdims=True)
+    found: list[float] = (np.median(table / totals, axis=0) * totals.min()).tolist()
+    return found
+
+
+def _seconds_of(run: Callable[[Sequence[str]], int], batch: Sequence[str], clock: Callable[[], float]) -> float:
+    before_s = clock()
+    run(batch)
+    return clock() - before_s
 
 
 def _batch_of(lengths: Sequence[int], words: Sequence[str]) -> list[str]:
@@ -128,12 +154,23 @@ def _batch_of(lengths: Sequence[int], words: Sequence[str]) -> list[str]:
     return [" ".join(next(supply) for _ in range(max(1, length - 2))) for length in lengths]
 
 
-def _fit(samples: Sequence[Sample]) -> tuple[float, float]:
-    """Return a and b of least squares over relative errors, neither below zero."""
+def _fit(samples: Sequence[Sample]) -> tuple[float, float, float]:
+    """Return a, b and c of least squares over relative errors, none below zero, b above it."""
     tokens = np.array([sample.tokens for sample in samples], dtype=np.float64)
     seconds = np.array([sample.seconds for sample in samples], dtype=np.float64)
-    design = np.stack([1 / seconds, tokens / seconds], axis=1)
-    fixed_s, per_token_s = np.linalg.lstsq(design, np.ones(len(samples)), rcond=None)[0]
-    if fixed_s < 0 or per_token_s <= 0:
-        return 0.0, float((seconds / tokens).mean())
-    return float(fixed_s), float(per_token_s)
+    for terms in ((0, 1, 2), (0, 1), (1, 2)):
+        if len(samples) >= len(terms):
+            found = _least_squares(tokens, seconds, terms)
+            if found.min() >= 0 and found[1] > 0:
+                return float(found[0]), float(found[1]), float(found[2])
+    return 0.0, float((seconds / tokens).mean()), 0.0
+
+
+def _least_squares(
+    tokens: NDArray[np.float64], seconds: NDArray[np.float64], terms: Sequence[int]
+) -> NDArray[np.float64]:
+    """Return the factors of tokens⁰, tokens¹ and tokens²; those that are not among the terms are 0."""
+    design = np.stack([tokens**power / seconds for power in terms], axis=1)
+    factors = np.zeros(3)
+    factors[list(terms)] = np.linalg.lstsq(design, np.ones(len(tokens)), rcond=None)[0]
+    return factors

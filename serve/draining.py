@@ -12,12 +12,13 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from types import FrameType
 
 import uvicorn
 
 from serve.config import ServeSettings
 from serve.connection import Connection
-from serve.front import Front
+from serve.exchange import Desk
 from serve.lifecycle import Lifecycle, Phase
 from serve.repository import Repository
 from testbed.errors import UserError
@@ -30,6 +31,8 @@ DROP_EVERYTHING = struct.pack("HBBI", 0x06, 0, 0, 0)
 # An open connection without a request in hand is closed after so many quiet seconds of draining.
 QUIET_S = 1.0
 TICK_S = 0.02
+# uvicorn wakes up ten times a second to see whether it shall end; once is enough for the Date header.
+DATE_S = 1.0
 
 
 class Server(uvicorn.Server):
@@ -38,7 +41,7 @@ class Server(uvicorn.Server):
     Args:
         config: uvicorn's.
         settings: ours.
-        front: told when draining begins.
+        desk: told when draining begins.
         repository: loaded at start.
         lifecycle: what the health checks see.
 
@@ -51,17 +54,38 @@ class Server(uvicorn.Server):
         config: uvicorn.Config,
         *,
         settings: ServeSettings,
-        front: Front,
+        desk: Desk,
         repository: Repository,
         lifecycle: Lifecycle,
     ) -> None:
         super().__init__(config)
         self.failure: Exception | None = None
         self._settings = settings
-        self._front = front
+        self._desk = desk
         self._repository = repository
         self._lifecycle = lifecycle
         self._loading: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended = asyncio.Event()
+
+    def end(self) -> None:
+        """Ask for the end; call it on the event loop."""
+        self.should_exit = True
+        self._ended.set()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Ask for the end from a signal handler."""
+        super().handle_exit(sig, frame)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._ended.set)
+
+    async def main_loop(self) -> None:
+        """Sleep until the end, but for the Date header."""
+        self._loop = asyncio.get_running_loop()
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DATE_S):
+                    await self._ended.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -82,7 +106,7 @@ class Server(uvicorn.Server):
         begin_s = time.monotonic()
         if self._lifecycle.phase is not Phase.FAILED:
             self._lifecycle.enter(Phase.DRAINING)
-        self._front.draining = True
+        self._desk.draining = True
         await asyncio.sleep(self._settings.shutdown_delay_s)
         for listener in sockets or []:
             await stop_connecting(listener)
@@ -121,7 +145,7 @@ class Server(uvicorn.Server):
     def _refuse(self, why: Exception) -> None:
         self.failure = why
         self._lifecycle.enter(Phase.FAILED)
-        self.should_exit = True
+        self.end()
 
 
 async def stop_connecting(listener: socket.socket) -> None:

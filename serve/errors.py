@@ -1,6 +1,7 @@
 """Every answer that is not a result: one tree, each error owns its status and its reason.
 
-ServeError (500 internal)
+ServeError
+├── Internal (500 internal): a fault of ours that nothing foresaw
 ├── InvalidRequest (400 invalid_request): the body is not what the protocol asks for
 │   ├── Unauthorized (401 unauthorized)
 │   ├── NotFound (404 not_found): no such model, version or path
@@ -36,6 +37,10 @@ class ServeError(Exception):
     status: int = HTTPStatus.INTERNAL_SERVER_ERROR
     reason: str = "internal"
     retry_after_s: int | None = None
+
+
+class Internal(ServeError):  # noqa: N818 - named for what happened
+    """A fault of ours that nothing foresaw: its traceback is in the log, not in the answer."""
 
 
 class InvalidRequest(ServeError):  # noqa: N818 - named for what happened

@@ -82,8 +82,9 @@ class Lane(threading.Thread):
         )
         self._loop.call_soon_threadsafe(done.deliver)
         tokens, computed = sum(map(len, ids)), feed["input_ids"].size
-        self._backlog.curve.observe(computed, done_s - built_s)
         self._tally.batch(texts=len(rows), tokens=tokens, computed=computed, compute_s=done_s - built_s)
+        # Until now, with the waits for the interpreter's lock: what the next batch has to wait for, too.
+        self._backlog.curve.observe(computed, time.monotonic() - begin_s)
 
     def _token_ids(self, rows: Sequence[Row]) -> list[Sequence[int]]:
         found: list[Sequence[int]] = []

@@ -12,6 +12,7 @@ from functools import partial
 from serve.backend import CPU_PROVIDER, Backend
 from serve.backlog import Backlog
 from serve.card import Card
+from serve.caveats import caveats
 from serve.config import PROFILES, PolicyName, Profile, ServeSettings
 from serve.curve import BatchCurve, ladder, measure
 from serve.engine import Engine
@@ -63,7 +64,7 @@ def load_model(bundle: Bundle, settings: ServeSettings, *, loop: asyncio.Abstrac
         policy=policy,
         curve=curve,
         max_tokens=settings.queue_tokens,
-        on_expired=partial(expire, tally=tally, loop=loop),
+        on_expired=partial(expire, loop=loop),
     )
     lane = Lane(backlog=backlog, engine=engine, loop=loop, tally=tally)
     give_memory_back(engine, words)
@@ -169,8 +170,8 @@ def warn_of_precision(variant: Variant, profile: Profile) -> None:
             "an int8 variant",
             variant.model,
         )
-    if variant.warning:
-        logger.warning("variant %s: %s", variant.name, variant.warning)
+    for caveat in caveats(variant, machine.isa()):
+        logger.warning("variant %s: %s", variant.name, caveat)
 
 
 def give_memory_back(engine: Engine, words: Sequence[str]) -> None:
@@ -192,6 +193,7 @@ def log_warm(card: Card, curve: BatchCurve, *, load_s: float) -> None:
         "token_budget": card.token_budget,
         "batch_fixed_s": round(curve.fixed_s, 6),
         "batch_per_token_s": round(curve.per_token_s, 9),
+        "batch_per_square_token_s": round(curve.per_square_s, 12),
         "load_s": round(load_s, 3),
     }
     logger.info("model warm", extra={"figures": figures})

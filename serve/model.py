@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 # Of the time that a request allows, what it may spend until its batch is done; the rest is for the ways in and out,
 # which the server does not see whole.
 SHARE_BEFORE_ANSWER = 0.85
+# Of the running mean of admitted requests' tokens, what the newest one counts for.
+NEWEST_SHARE = 0.05
 
 
 class TokenEstimate:
@@ -37,6 +39,10 @@ class TokenEstimate:
         num_tokens = sum(len(golden.input_ids) for golden in manifest.goldens)
         self._tokens_per_byte = num_tokens / num_bytes if num_bytes else 0.25
         self._max_length = manifest.max_length
+
+    def most(self, num_bytes: int) -> float:
+        """Return the estimate for a body, as if it were nothing but text."""
+        return 2 + num_bytes * self._tokens_per_byte
 
     def of(self, text: str) -> int:
         """Return the estimate for one text."""
@@ -81,6 +87,7 @@ class Model:
         self._vocab_size = vocab_size
         self._slo_s = slo_s
         self._loop = loop
+        self._usual_weight = 0.0
         proof = card.proof
         instruments.model_info.labels(
             card.name, card.version, card.variant.name, proof.precision, card.profile, card.policy
@@ -104,12 +111,18 @@ class Model:
             urgent=ask.urgent,
             future=self._loop.create_future(),
         )
-        try:
-            self._backlog.put(job)
-        except Shed as refused:
-            self.tally.shed(refused.reason)
-            raise
+        self._backlog.put(job)
+        self._usual_weight += (sum(job.weights) - self._usual_weight) * NEWEST_SHARE
         return job
+
+    def refusal(self, body_bytes: int, *, arrived_s: float) -> Shed | None:
+        """Return why a request that nobody has parsed yet would be refused, or None: it may be in time.
+
+        It is taken to weigh what requests lately weighed, or what its body can hold where that is less, and to have the
+        server's own deadline.
+        """
+        weight = min(self._usual_weight, self._estimate.most(body_bytes))
+        return self._backlog.refusal(rows=1, weight=weight, deadline_s=arrived_s + self._slo_s * SHARE_BEFORE_ANSWER)
 
     def queue(self) -> tuple[int, int]:
         """Return rows and tokens that wait."""
@@ -152,8 +165,7 @@ class Model:
             raise InvalidRequest(msg)
 
 
-def expire(job: Job, refused: Shed, tally: Tally, loop: asyncio.AbstractEventLoop) -> None:
+def expire(job: Job, refused: Shed, loop: asyncio.AbstractEventLoop) -> None:
     """Answer, from the lane's thread, a job that waited past its deadline."""
     assert isinstance(refused, DeadlineAtRisk)
-    tally.shed(refused.reason)
     loop.call_soon_threadsafe(job.fail, refused)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from serve.errors import Unauthorized
-from serve.protocols.codec import Headers
 from testbed.errors import UserError
 
 VARIABLE = "BREAKEVEN_API_KEYS"
@@ -27,7 +27,7 @@ class KeyRing:
     def __bool__(self) -> bool:
         return bool(self._digests)
 
-    def check(self, headers: Headers) -> None:
+    def check(self, headers: Mapping[bytes, bytes]) -> None:
         """Raise Unauthorized unless ``Authorization: Bearer KEY`` or ``X-API-Key: KEY`` holds one of the keys."""
         if not self._digests:
             return

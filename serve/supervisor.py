@@ -23,7 +23,8 @@ from testbed.errors import UserError
 logger = logging.getLogger(__name__)
 
 BACKLOG = 2048
-POLL_S = 0.25
+# Signals wake it at once; this is for workers that hang.
+POLL_S = 1.0
 # A worker whose event loop gives no sign of life for so long is killed and replaced.
 SILENT_S = 30.0
 # Workers that die one after the other are replaced ever more slowly.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import os
 import resource
@@ -15,6 +16,7 @@ from serve.app import create_app
 from serve.config import PROFILES, ServeSettings
 from serve.connection import Connection
 from serve.draining import Server
+from serve.exchange import Desk
 from serve.fleet import Fleet
 from serve.front import Front
 from serve.lifecycle import Board, Lifecycle
@@ -28,22 +30,20 @@ WATCH_S = 0.5
 # Exit statuses; a supervisor starts a worker again after any but these two.
 DONE, REFUSED = 0, 1
 STUCK = 70
+# glibc's malloc.h
+M_ARENA_MAX = -8
 
 
 def work(settings: ServeSettings, *, listener: socket.socket, keys: KeyRing, board: Board, worker: int) -> int:
     """Serve until told to stop; returns the exit status."""
+    keep_one_arena()
     cap_memory(settings)
     repository, lifecycle = Repository(settings), Lifecycle(board, worker)
     fleet = Fleet(repository, lifecycle)
-    front = Front(
-        create_app(repository, lifecycle, fleet),
-        repository=repository,
-        limits=settings.limits,
-        keys=keys,
-        log_access=settings.access_log,
-    )
+    desk = Desk(repository=repository, limits=settings.limits, keys=keys, log_access=settings.access_log)
+    front = Front(create_app(repository, lifecycle, fleet), desk)
     server = Server(
-        uvicorn_config(front, settings), settings=settings, front=front, repository=repository, lifecycle=lifecycle
+        uvicorn_config(front, desk, settings), settings=settings, desk=desk, repository=repository, lifecycle=lifecycle
     )
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
         runner.run(_serve(server, fleet, settings, listener))
@@ -52,11 +52,11 @@ def work(settings: ServeSettings, *, listener: socket.socket, keys: KeyRing, boa
     return DONE
 
 
-def uvicorn_config(front: Front, settings: ServeSettings) -> uvicorn.Config:
+def uvicorn_config(front: Front, desk: Desk, settings: ServeSettings) -> uvicorn.Config:
     """Return uvicorn's configuration; raises UserError where the TLS files do not fit."""
     config = uvicorn.Config(
         front,
-        http=type("TimedConnection", (Connection,), {"receive_s": settings.limits.receive_s}),
+        http=type("TimedConnection", (Connection,), {"receive_s": settings.limits.receive_s, "desk": desk}),
         ws="none",
         lifespan="off",
         loop="uvloop",
@@ -76,6 +76,13 @@ def uvicorn_config(front: Front, settings: ServeSettings) -> uvicorn.Config:
         )
         raise UserError(msg) from error
     return config
+
+
+def keep_one_arena() -> None:
+    """Let all threads share glibc's main heap: one heap a thread keeps what each of them needed once."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_ARENA_MAX, 1)
 
 
 def cap_memory(settings: ServeSettings) -> None:
@@ -101,6 +108,6 @@ async def _watch(server: Server, fleet: Fleet, settings: ServeSettings) -> None:
                 logger.critical("the lane of %s is stuck or dead: the worker ends", model.card.name)
                 os._exit(STUCK)
         if os.getppid() != supervisor:
-            server.should_exit = True
+            server.end()
         fleet.follow_soon()
         await asyncio.sleep(WATCH_S)
