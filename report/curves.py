@@ -41,7 +41,8 @@ def qps_within(points: tuple[Point, ...], slo_s: float, row: ServingCost, measur
 
     At the SLO that the capacity was searched for it is the confirmed capacity. Elsewhere it is the highest measured
     load whose p99 was within, a step function that interpolates nothing: never above the confirmed capacity for a
-    stricter SLO, never below it for a looser one.
+    stricter SLO, never below it for a looser one. For a looser one only loads count that broke the SLO searched for:
+    one that kept it in a short probe, and is above the confirmed capacity, did not hold when it was confirmed.
     """
     confirmed = row.max_qps_at_slo if row.valid else None
     if slo_s == measured_slo_s:
@@ -50,5 +51,5 @@ def qps_within(points: tuple[Point, ...], slo_s: float, row: ServingCost, measur
     if confirmed is None:
         return seen
     if slo_s > measured_slo_s:
-        return max(confirmed, seen or 0.0)
+        return max(confirmed, *(point.qps for point in points if measured_slo_s < point.p99_s <= slo_s), 0.0)
     return None if seen is None else min(confirmed, seen)

@@ -37,6 +37,8 @@ def simulated_against_measured(report: CostReport) -> Figure | None:
         scale=alt.Scale(domain=["measured", "simulated", "predicted"], range=["circle", "diamond", "triangle"]),
         legend=alt.Legend(title=None, orient="top"),
     )
+    bars = base.transform_filter("isValid(datum.high_ms)").mark_rule(opacity=0.6)
+    bars = bars.encode(x, alt.Y("low_ms:Q", scale=y_scale, axis=y_axis), shade, y2="high_ms:Q")
     dots = base.mark_point(size=80, strokeWidth=2, opacity=1).encode(x, y, shade, shape=shape, tooltip=tips)
     caption = sentence(checks)
     return Figure(
@@ -44,7 +46,7 @@ def simulated_against_measured(report: CostReport) -> Figure | None:
         title="Can the latencies be predicted from batch times alone?",
         caption=caption,
         alt_text=f"Measured and simulated latency over load. {caption}",
-        chart=lines + dots,
+        chart=lines + bars + dots,
     )
 
 
@@ -57,9 +59,10 @@ def sentence(checks: tuple[SimulationCheck, ...]) -> str:
     also = f" ({len(excused)} more inside the measured p99's own 95 % interval)" if excused else ""
     return (
         f"Each load test simulated with its own arrivals, texts and batch times: p50 and p99 are within {WITHIN:.0%} "
-        f"for {len(inside)} of {len(checks)} runs{also}; the worst p99 is off by {worst.p99_error:+.0%}, at "
-        f"{worst.target_qps:.3g} queries/s. With the batch times of all the other tests instead, which also shows how "
-        f"steady the machine was, p50 is off by up to {drift.predicted_p50_error:+.0%}."
+        f"for {len(inside)} of {len(checks)} runs{also}; bars are 95 % intervals of what was measured. The worst p99 "
+        f"is off by {worst.p99_error:+.0%}, at {worst.target_qps:.3g} queries/s. With the batch times of all the other "
+        "tests instead, which also shows how steady the machine was, p50 is off by up to "
+        f"{drift.predicted_p50_error:+.0%}."
     )
 
 
@@ -70,6 +73,7 @@ def is_within_interval(check: SimulationCheck) -> bool:
 
 
 def _values(check: SimulationCheck) -> list[dict[str, Any]]:
+    around = {"p50": check.measured_p50_interval, "p99": check.measured_p99_interval}
     figures = {
         ("p50", "measured"): check.measured_p50_s,
         ("p99", "measured"): check.measured_p99_s,
@@ -79,6 +83,13 @@ def _values(check: SimulationCheck) -> list[dict[str, Any]]:
         ("p99", "predicted"): check.predicted_p99_s,
     }
     return [
-        {"load": check.target_qps, "percentile": percentile, "how": how, "ms": seconds * 1000}
+        {
+            "load": check.target_qps,
+            "percentile": percentile,
+            "how": how,
+            "ms": seconds * 1000,
+            "low_ms": interval.low * 1000 if (interval := around[percentile]) and how == "measured" else None,
+            "high_ms": interval.high * 1000 if interval and how == "measured" else None,
+        }
         for (percentile, how), seconds in figures.items()
     ]

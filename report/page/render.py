@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from report.charts.figure import VEGA_LITE, Figure
 from report.config import ReportConfig
 from report.curves import Point
 from report.page.whatif import levers, whatif_data
-from testbed.records import BundleManifest, Machine
+from testbed.records import BundleManifest, Interval, Machine
 from testbed.records.cost import CostReport, Crossing, ServingCost
 
 HERE = Path(__file__).parent
@@ -144,17 +145,39 @@ def tiles(report: CostReport) -> list[Tile]:
         return []
     row = chosen.row
     found = [
-        Tile(words.usd(row.cost_usd_per_million_queries), f"per million queries, {row.variant} on {row.profile}"),
-        Tile(f"{row.max_qps_at_slo:.3g}/s", f"within the SLO, p99 {words.milliseconds(row.latency_p99_s)}"),
-        Tile(words.count(chosen.even.queries), "queries until serving has cost more than training"),
-        Tile(f"{row.accuracy.value:.1%}", f"accuracy, on {row.accuracy.num_samples} texts it has never seen"),
+        Tile(
+            words.usd(row.cost_usd_per_million_queries),
+            f"per million queries, {row.variant} on {row.profile}{_bounds(row.cost_interval, words.usd)}",
+        ),
+        Tile(
+            f"{row.max_qps_at_slo:.3g}/s",
+            f"within the SLO{_bounds(row.qps_interval, words.figures3)}, p99 {words.milliseconds(row.latency_p99_s)}"
+            f"{_bounds(row.latency_p99_interval, words.milliseconds)}",
+        ),
+        Tile(
+            words.count(chosen.even.queries),
+            f"queries until serving has cost more than training{_bounds(chosen.even.interval, words.count)}",
+        ),
+        Tile(
+            f"{row.accuracy.value:.1%}",
+            f"accuracy{_bounds(row.accuracy.interval, words.percent)}, on {row.accuracy.num_samples} unseen texts",
+        ),
     ]
     if chosen.back and chosen.back.queries is not None:
         found.insert(
-            3, Tile(words.count(chosen.back.queries), f"queries until it has paid back against {chosen.back.against}")
+            3,
+            Tile(
+                words.count(chosen.back.queries),
+                f"queries until it has paid back against {chosen.back.against}"
+                f"{_bounds(chosen.back.interval, words.count)}",
+            ),
         )
     if decision.replicas is not None:
         found.append(
             Tile(f"{decision.replicas} × {row.profile}", f"{words.usd(decision.usd_per_month)} a month at your traffic")
         )
     return found
+
+
+def _bounds(interval: Interval | None, word: Callable[[float], str]) -> str:
+    return f" ({word(interval.low)} – {word(interval.high)})" if interval else ""

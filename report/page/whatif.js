@@ -17,7 +17,10 @@
     const seen = row.points.filter(([, p99]) => p99 <= sloS).map(([qps]) => qps);
     const best = seen.length ? Math.max(...seen) : null;
     if (row.max_qps === null) return best;
-    if (sloS > data.slo_s) return Math.max(row.max_qps, best ?? 0);
+    if (sloS > data.slo_s) {
+      const broke = row.points.filter(([, p99]) => p99 > data.slo_s && p99 <= sloS).map(([qps]) => qps);
+      return Math.max(row.max_qps, ...broke);
+    }
     return best === null ? null : Math.min(row.max_qps, best);
   }
 

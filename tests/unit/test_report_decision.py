@@ -83,6 +83,7 @@ def test_capacity_at_another_slo_never_contradicts_the_confirmed_one(evidence):
     assert qps_within(points, made.SLO_S, row, made.SLO_S) == row.max_qps_at_slo
     assert qps_within(points, 0.012, row, made.SLO_S) == 20
     assert qps_within(points, 0.045, row, made.SLO_S) == row.max_qps_at_slo  # 90 was never confirmed
+    assert qps_within(points, 0.06, row, made.SLO_S) == row.max_qps_at_slo  # nor is it by a looser SLO
     assert qps_within(points, 0.2, row, made.SLO_S) == 100
     assert qps_within(points, 0.001, row, made.SLO_S) is None
 

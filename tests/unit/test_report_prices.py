@@ -100,3 +100,11 @@ def test_unknown_keys_list_what_there_is():
 def test_traffic_of_nothing_or_below_its_mean_is_refused(traffic):
     with pytest.raises(ValidationError):
         Traffic(**traffic)
+
+
+def test_every_entry_that_ships_says_where_it_was_seen_again_or_that_it_was_not():
+    book = load_prices()
+    said = [device.source for device in book.devices.values()]
+    said += [device.watts_source for device in book.devices.values()]
+    said += [grid.source for grid in book.grids.values()] + [book.usd_per_kwh.source]
+    assert all("found in " in source or "not confirmed" in source or "same page" in source for source in said)
