@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib.metadata
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -32,6 +33,7 @@ app.add_typer(command_train.app, name="train")
 app.add_typer(command_loadtest.app, name="loadtest")
 app.command()(serve)
 
+TERMINATED = 128 + signal.SIGTERM
 # What the disk refuses, not our code: permission, read-only, full, over quota, a file where a folder should be.
 DISK = frozenset((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EEXIST))
 
@@ -103,8 +105,10 @@ def doctor(
 def main() -> None:
     """Run the command line; a user's mistake, or a disk that refuses, gives its message and status 1, no traceback.
 
-    Ctrl-C ends it with status 130 (typer's doing).
+    Ctrl-C ends it with status 130 (typer's doing), SIGTERM with 143, and both only after what was begun is put away:
+    servers and generators are stopped, half-written folders removed.
     """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     try:
         app()
     except UserError as error:

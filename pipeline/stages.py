@@ -16,7 +16,8 @@ from pipeline.freshness import inputs_sha256, is_fresh, outputs_sha256, source_s
 from pipeline.lock import locked
 from report.prices import SHIPPED
 from testbed.errors import UserError
-from testbed.progress import Stages
+from testbed.folders import clear_leftovers
+from testbed.progress import Stages, say
 from testbed.records import TrainingRun
 
 STAMPS = ".stages"
@@ -194,6 +195,7 @@ def run_stages(run: Run, stages: Sequence[Stage], *, force: frozenset[str] = fro
     """
     ran: list[str] = []
     with locked(run.folder), Stages(tuple(stage.name for stage in stages)) as board:
+        clear_leftovers(run.folder)
         _check_profiles(run, stages)
         save_resolved(run.experiment, run.folder)
         for stage in stages:
@@ -203,7 +205,11 @@ def run_stages(run: Run, stages: Sequence[Stage], *, force: frozenset[str] = fro
                 continue
             board.set(stage.name, "running")
             begin_s = time.monotonic()
-            stage.work(run)
+            try:
+                stage.work(run)
+            except KeyboardInterrupt:
+                say(f"{run.folder}: stopped in stage {stage.name}; the same command goes on from what is finished")
+                raise
             _stamp(run, stage, inputs)
             board.set(stage.name, f"done in {time.monotonic() - begin_s:.1f} s")
             ran.append(stage.name)

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
@@ -35,6 +37,23 @@ def replace_folder(new: Path, path: Path) -> None:
     new.rename(path)
     sync_path(path.parent)
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def clear_leftovers(parent: Path) -> None:
+    """Remove what processes that were killed left beside the whole folders and files of ``parent``.
+
+    A folder that had just been moved aside for one that never took its place goes back.
+    """
+    for path in parent.glob(".*.*.*"):
+        name, pid, kind = path.name[1:].rsplit(".", 2)
+        if kind not in {"tmp", "old"} or not pid.isdecimal() or psutil.pid_exists(int(pid)):
+            continue
+        if kind == "old" and not (parent / name).exists():
+            path.rename(parent / name)
+        elif path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def sync_tree(folder: Path) -> None:

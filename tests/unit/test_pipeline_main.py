@@ -2,12 +2,23 @@
 
 import errno
 import importlib.metadata
+import os
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pipeline import command
+from testbed.folders import whole_folder
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 def main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -45,6 +56,17 @@ def test_a_disk_that_refuses_is_one_message(
         capsys.readouterr().err
         == "error: runs/mine/record.json: refused; help: make it writable, or name another folder\n"
     )
+
+
+def test_sigterm_puts_away_what_was_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(*_: object) -> None:
+        with whole_folder(tmp_path / "half"):
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pause()
+
+    monkeypatch.setattr(command, "load_experiment", work)
+    assert main(monkeypatch, "run", "mine.yaml") == 128 + signal.SIGTERM
+    assert not list(tmp_path.iterdir())
 
 
 def test_any_other_failure_of_the_system_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
