@@ -22,6 +22,8 @@ from loadtests.config import LoadTestConfig
 from loadtests.judges import as_table
 from loadtests.suite import run_suite
 from loadtests.trials import judge_bundle, overload_bundle, sweep_bundle
+from report.config import ReportConfig
+from report.prices import load_prices
 from testbed.records import (
     BatchingSweep,
     Capacity,
@@ -138,13 +140,17 @@ def _overload_row(point: OverloadPoint, best: float) -> list[str]:
 
 
 def sweep_table(report: BatchingSweep) -> str:
-    """Return every policy under every load."""
+    """Return every policy under every load, with what its one core costs for a million right answers in time."""
+    price = load_prices().price(ReportConfig(), report.machine, use="cpu", cores=1)
     heads = ["policy", "offered/s", "within the SLO, /s", "p50 ms", "p99 ms", "p99 predicted", "texts a batch"]
     heads += ["padding", "CPU ms a query", f"p99 ≤ {report.slo_s * 1e3:g} ms", "valid"]
-    return _table(heads, [_sweep_row(point) for point in report.points])
+    heads.insert(-2, "usd a million")
+    rows = [_sweep_row(point, price.usd_per_hour) for point in report.points]
+    return _table(heads, rows) + f"\n\nOne core at {price.usd_per_hour:.4f} usd an hour: {price.note}."
 
 
-def _sweep_row(point: SweepPoint) -> list[str]:
+def _sweep_row(point: SweepPoint, usd_per_hour: float) -> list[str]:
+    usd = usd_per_hour / 3600 / point.goodput_qps * 1e6 if point.valid and point.goodput_qps else None
     return [
         point.policy,
         f"{point.target_qps:.0f}",
@@ -155,6 +161,7 @@ def _sweep_row(point: SweepPoint) -> list[str]:
         MISSING if point.mean_batch_texts is None else f"{point.mean_batch_texts:.2f}",
         _share(point.padding_ratio),
         _ms(point.cpu_s_per_query, 2),
+        MISSING if usd is None else f"{usd:.3f}",
         "yes" if point.meets_slo else "no",
         "yes" if point.valid else "INVALID",
     ]

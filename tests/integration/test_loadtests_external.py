@@ -14,8 +14,9 @@ import psutil
 import pytest
 
 from loadtests.arrivals import draw
+from loadtests.checks import OWN_RULES
 from loadtests.config import LoadTestConfig
-from loadtests.external import Verdict, load_test, verdict
+from loadtests.external import Finding, Verdict, load_test, verdict
 from loadtests.generator import LOCUSTFILE, GeneratorProcess
 from loadtests.plan import Arrivals, Plan
 from loadtests.queueing import md1_sojourn_s
@@ -68,15 +69,29 @@ def test_the_capacity_of_a_known_server_is_where_its_p99_crosses_the_slo(tmp_pat
     assert confirmation.meets_slo
 
 
+def at_150_qps(folder: Path, texts_file: Path, service_s: float, baseline: Path | None = None) -> tuple[Finding, Path]:
+    """Load-test a known server; again, as the checks advise, where they say that the generator's machine paused."""
+    for attempt in range(3):
+        out = folder / str(attempt)
+        with known_server(folder, "--service-s", str(service_s)) as target:
+            found = load_test(
+                LoadTestConfig(),
+                target,
+                texts_file=texts_file,
+                folder=out,
+                rate_qps=150,
+                duration_s=4,
+                baseline=baseline,
+            )
+        assert isinstance(found.result, LoadTestRun)
+        if not OWN_RULES & {check.name for check in found.result.checks if not check.passed}:
+            break
+    return found, out / "known.external.Server.1.json"
+
+
 def test_a_load_test_ends_in_one_verdict_and_is_held_against_a_baseline(tmp_path: Path, texts_file: Path) -> None:
-    config, before, slower = LoadTestConfig(), tmp_path / "before", tmp_path / "slower"
-    with known_server(tmp_path, "--service-s", "0.002") as target:
-        first = load_test(config, target, texts_file=texts_file, folder=before, rate_qps=150, duration_s=4)
-    baseline = before / "known.external.Server.1.json"
-    with known_server(tmp_path, "--service-s", "0.004") as target:
-        second = load_test(
-            config, target, texts_file=texts_file, folder=slower, rate_qps=150, duration_s=4, baseline=baseline
-        )
+    first, baseline = at_150_qps(tmp_path / "before", texts_file, 0.002)
+    second, _ = at_150_qps(tmp_path / "slower", texts_file, 0.004, baseline)
     run = first.result
     assert isinstance(run, LoadTestRun)
     assert load_as(LoadTestRun, baseline) == run
