@@ -8,7 +8,7 @@ PORT ?= 8080
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready$(GPU)
-EXTRAS := serve,train,quantize,loadtests,report,dev
+EXTRAS := serve,otel,train,quantize,loadtests,report,dev
 
 .PHONY: setup lock demo test test-long test-device check train distill export quantize serve loadtest report bench clean
 setup: $(STAMP)

@@ -32,6 +32,7 @@ from serve.security import KeyRing
 
 if TYPE_CHECKING:
     from serve.connection import Connection
+    from serve.traces import Traces
 
 logger = logging.getLogger(__name__)
 access = logging.getLogger("serve.access")
@@ -52,6 +53,7 @@ class Desk:
         limits: what a client may ask for.
         keys: who may ask.
         log_access: one line for every inference request.
+        traces: where spans go; None = nowhere.
         draining: answers say ``Connection: close``.
         heads: the parts that all answers' heads have in common.
     """
@@ -60,6 +62,7 @@ class Desk:
     limits: Limits
     keys: KeyRing
     log_access: bool
+    traces: Traces | None = None
     draining: bool = False
     heads: Heads = field(default_factory=Heads)
 
@@ -241,7 +244,12 @@ class Exchange:
             if closes:
                 connection.transport.close()
         connection.on_response_complete()
-        instruments.count_request(self._model.card.name if self._model else "", self._target.codec.name, status)
+        model, protocol = self._model.card.name if self._model else "", self._target.codec.name
+        instruments.count_request(model, protocol, status)
+        if desk.traces is not None:
+            desk.traces.record(
+                model=model, protocol=protocol, headers=self._headers, status=status, seconds=total_s, job=self._job
+            )
         if desk.log_access:
             log_access(connection.url, status, total_s, self._headers, self._job)
 

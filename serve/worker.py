@@ -9,6 +9,7 @@ import os
 import resource
 import socket
 import ssl
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -24,12 +25,16 @@ from serve.repository import Repository
 from serve.security import KeyRing
 from testbed.errors import UserError
 
+if TYPE_CHECKING:
+    from serve.traces import Traces
+
 logger = logging.getLogger(__name__)
 
 WATCH_S = 0.5
 # Exit statuses; a supervisor starts a worker again after any but these two.
 DONE, REFUSED = 0, 1
 STUCK = 70
+TRACE_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 # glibc's malloc.h
 M_ARENA_MAX = -8
 
@@ -40,13 +45,17 @@ def work(settings: ServeSettings, *, listener: socket.socket, keys: KeyRing, boa
     cap_memory(settings)
     repository, lifecycle = Repository(settings), Lifecycle(board, worker)
     fleet = Fleet(repository, lifecycle)
-    desk = Desk(repository=repository, limits=settings.limits, keys=keys, log_access=settings.access_log)
+    desk = Desk(
+        repository=repository, limits=settings.limits, keys=keys, log_access=settings.access_log, traces=open_traces()
+    )
     front = Front(create_app(repository, lifecycle, fleet), desk)
     server = Server(
         uvicorn_config(front, desk, settings), settings=settings, desk=desk, repository=repository, lifecycle=lifecycle
     )
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
         runner.run(_serve(server, fleet, settings, listener))
+    if desk.traces is not None:
+        desk.traces.close()
     if server.failure is not None:
         raise server.failure
     return DONE
@@ -76,6 +85,20 @@ def uvicorn_config(front: Front, desk: Desk, settings: ServeSettings) -> uvicorn
         )
         raise UserError(msg) from error
     return config
+
+
+def open_traces() -> Traces | None:
+    """Return where spans go: to OpenTelemetry's endpoint, where its variable names one and the extra is installed."""
+    if not any(os.environ.get(variable) for variable in TRACE_ENDPOINTS):
+        return None
+    try:
+        from serve.traces import Traces
+    except ImportError as error:
+        logger.warning(
+            "%s is set, but there are no traces (%s); help: install the extra otel", TRACE_ENDPOINTS[0], error
+        )
+        return None
+    return Traces()
 
 
 def keep_one_arena() -> None:
