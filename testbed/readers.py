@@ -43,7 +43,9 @@ def read_file(path: Path, *, text_column: str, label_column: str) -> Source:
         UserError: no such file, another suffix, a missing column, a label that is empty or several, broken syntax.
     """
     if not path.is_file():
-        msg = f"{path}: no such file; help: check dataset.source in the experiment"
+        msg = (
+            f"{path}: no such file in {Path.cwd()}; help: a relative dataset.source counts from where the command runs"
+        )
         raise UserError(msg)
     if path.suffix not in FILE_READERS:
         msg = f"{path}: unknown kind of file; help: one of {', '.join(FILE_READERS)}"
