@@ -40,7 +40,7 @@ class Change:
         if self.before is None or self.after is None:
             return "only in one run"
         if self.significant is None:
-            return "no interval"
+            return "the same" if self.before == self.after else "no interval"
         return "significant" if self.significant else "within the intervals"
 
 

@@ -8,7 +8,7 @@ from report.build import assess, build_report, draw
 from report.config import ReportConfig, Traffic
 from report.evidence import gather
 from testbed.errors import UserError
-from testbed.records import Energy, Gpu, Proof, load_as
+from testbed.records import BatchingSweep, Energy, Gpu, Proof, SweepPoint, load_as
 from testbed.records.cost import CostReport
 from tests import records_for_report as made
 from tests.series_for_report import write_series
@@ -213,6 +213,28 @@ def test_series_of_load_tests_become_charts_and_leave_the_rows_alone(tmp_path):
     drawn = {figure.name: figure for figure in draw(after, gather(run))}
     assert "93%" in drawn["overload"].caption
     assert "none 100, packed 300" in drawn["batching"].caption
+
+
+def test_padding_is_a_step_of_its_own_where_the_policies_were_swept(tmp_path):
+    run = made.write_run(tmp_path)
+    plain = [step.name for step in assessed(run).ablation["cpu"]]
+    points = [
+        SweepPoint(
+            policy=policy, target_qps=qps, goodput_qps=qps, p50_s=0.01, p99_s=0.02, mean_batch_texts=2, padding_ratio=1,
+            cpu_s_per_query=cpu_s, energy_j_per_query=None, energy_method=None, meets_slo=qps < 400, valid=True,
+            run="x",
+        )
+        for policy, cpu_s in (("none", 0.009), ("sorted", 0.003), ("fixed", 0.004), ("packed", 0.002))
+        for qps in (100.0, 300.0, 500.0)
+    ]  # fmt: skip
+    swept = BatchingSweep(
+        **made.shared(), variant="student-int8", profile="cpu", slo_s=made.SLO_S, points=tuple(points), batch_times={}
+    )
+    made.write(swept, run / "loads" / "student-int8.cpu.sweep.json")
+    steps = assessed(run).ablation["cpu"]
+    assert [step.name for step in steps] == [*plain[:-1], "batched, with padding", "packed, without padding"]
+    assert steps[-1].factor == pytest.approx(1.5)
+    assert steps[-1].usd_per_million_queries == pytest.approx(CORE_HOUR_USD / 3600 / 400 * 1e6)
 
 
 def test_other_devices_need_the_speed_that_their_price_asks_for(tmp_path):

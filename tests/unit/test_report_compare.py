@@ -31,7 +31,9 @@ def test_what_is_outside_the_intervals_is_significant(tmp_path):
     assert faster.significant is True
     same = change_of(changes, "teacher-fp32 on cpu", "queries/s at SLO")
     assert (same.relative, same.significant) == (0, False)
-    assert change_of(changes, "making: teacher", "usd").significant is None
+    making = change_of(changes, "making: teacher", "usd")
+    assert (making.significant, making.verdict) == (None, "the same")
+    assert change_of(changes, "student-int8 on cpu", "J per query").verdict == "no interval"
 
 
 def test_a_row_of_one_run_only_is_shown(tmp_path):

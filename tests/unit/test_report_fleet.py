@@ -19,7 +19,8 @@ def batching(*, fixed_s, max_texts=1, max_tokens=1, outside_s=0.0, extras_s=(0.0
     fields = {
         "fixed_s": fixed_s, "per_token_s": 0.0, "per_text_s": 0.0, "per_arrival_s": 0.0, "per_answer_s": 0.0,
         "gaps_s": np.zeros(1), "wakes_s": np.zeros(1), "in_s": np.zeros(1), "out_fixed_s": outside_s,
-        "out_per_text_s": 0.0, "outs_s": np.zeros(1), "extras_s": (np.asarray(extras_s),), "max_texts": max_texts, "max_tokens": max_tokens,
+        "out_per_text_s": 0.0, "outs_s": np.zeros(1), "extras_s": (np.asarray(extras_s),),
+        "max_texts": max_texts, "max_tokens": max_tokens,
         "tokens": np.ones(8, dtype=np.int64), "num_batches": 100,
     }  # fmt: skip
     return BatchModel(**{**fields, **changes})
