@@ -39,14 +39,19 @@ def fetch(wheel: Wheel) -> Path:
     """Return the wheel's path in the cache, downloading it with pip where it is not there yet.
 
     Raises:
-        UserError: pip cannot fetch it, or what it fetched has another hash.
+        UserError: the cache cannot be written, pip cannot fetch it, or what it fetched has another hash.
     """
     kept = cache_folder() / f"{wheel.requirement.replace('==', '-')}-{wheel.sha256[:16]}.whl"
     if kept.is_file() and file_sha256(kept) == wheel.sha256:
         return kept
     say(f"downloading {wheel.requirement} ({wheel.size_bytes / 1e6:.0f} MB, once) to {kept.parent}")
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=kept.parent, prefix=".fetch-") as folder:
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        scratch = tempfile.TemporaryDirectory(dir=kept.parent, prefix=".fetch-")
+    except OSError as error:
+        msg = f"{kept.parent}: cannot be written ({error.strerror}); help: set BREAKEVEN_CACHE to a folder that can be"
+        raise UserError(msg) from error
+    with scratch as folder:
         downloaded = _pip_download(wheel.requirement, Path(folder))
         found = file_sha256(downloaded)
         if found != wheel.sha256:
