@@ -11,6 +11,7 @@ ServeError
 ├── Shed (429 or 503): refused on purpose; ``Retry-After`` says when to come back
 │   ├── QueueFull (429 queue_full)
 │   ├── DeadlineAtRisk (503 deadline): the model of batch time says it cannot be in time
+│   ├── OutOfMemory (503 out_of_memory): the batch found no memory, text by text neither
 │   └── Unavailable (503 draining | not_ready | unloaded)
 └── BackendError (500)
     ├── BackendFailed (500 backend_failed): ONNX Runtime raised
@@ -122,6 +123,12 @@ class DeadlineAtRisk(Shed):
     reason = "deadline"
 
 
+class OutOfMemory(Shed):
+    """There was no memory for the text, not even alone."""
+
+    reason = "out_of_memory"
+
+
 class Unavailable(Shed):
     """Draining, not warmed up yet, or the model was unloaded.
 
@@ -140,7 +147,7 @@ class BackendError(ServeError):
 
 
 class BackendFailed(BackendError):  # noqa: N818 - named for what happened
-    """ONNX Runtime raised, out of memory included."""
+    """ONNX Runtime raised."""
 
     reason = "backend_failed"
 

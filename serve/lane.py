@@ -14,7 +14,7 @@ import numpy as np
 from serve.backend import probabilities
 from serve.backlog import Backlog
 from serve.engine import Engine
-from serve.errors import BackendFailed, NonFiniteOutput
+from serve.errors import BackendFailed, NonFiniteOutput, OutOfMemory, ServeError
 from serve.jobs import Floats, Row, Spent
 from serve.tally import Tally
 
@@ -57,8 +57,7 @@ class Lane(threading.Thread):
             # Whatever a batch does (out of memory included), the lane goes on with the next one.
             logger.exception("a batch failed", extra={"figures": {"texts": len(rows)}})
             if len(rows) == 1:
-                failed = BackendFailed(f"the model failed: {type(error).__name__}")
-                self._loop.call_soon_threadsafe(rows[0].job.fail, failed)
+                self._loop.call_soon_threadsafe(rows[0].job.fail, failure_of(error))
             else:
                 for row in rows:
                     self._serve([row])
@@ -94,6 +93,14 @@ class Lane(threading.Thread):
             sent = row.job.ids
             found.append(next(encoded) if sent is None else sent[row.index])
         return found
+
+
+def failure_of(error: Exception) -> ServeError:
+    """Return what the client is told: a want of memory may pass, whatever else ONNX Runtime raises will not."""
+    # ONNX Runtime has no class for it: its allocators say "Failed to allocate memory", the C++ library "bad_alloc".
+    if isinstance(error, MemoryError) or any(words in str(error) for words in ("allocate memory", "bad_alloc")):
+        return OutOfMemory("there was no memory for this text; help: send a shorter one, or try again later")
+    return BackendFailed(f"the model failed: {type(error).__name__}")
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 The graph's logits are the mean of its tokens' rows of a table, in both layouts, so a test can do the arithmetic. Words
 with a cost keep it busy: ``slowword`` for about 0.1 s, ``longword`` for about 1.5 s, ``stuckword`` for good;
-``brokenword`` makes NaN.
+``brokenword`` makes NaN; ``hugeword`` asks for more memory than any machine has.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ from testbed.tokenization import TextTokenizer
 ROOT = Path(__file__).parent.parent
 LABELS = ("animal", "city", "number")
 WORDS = "cat dog horse whale paris tokyo lima oslo seven eleven forty dozen what is the name of a big old one".split()
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "slowword", "longword", "stuckword", "brokenword")
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "slowword", "longword", "stuckword", "brokenword", "hugeword")
 MAX_LENGTH = 32
 TRIPS = {"slowword": 3_000, "longword": 45_000, "stuckword": 2**40}
+HUGE = 2**46
 START_S = 60.0
 
 
@@ -136,10 +137,14 @@ def graph(table: np.ndarray[Any, np.dtype[np.float32]], *, packed: bool) -> onnx
     trips = np.zeros(len(table), dtype=np.int64)
     for word, turns in TRIPS.items():
         trips[SPECIAL.index(word)] = turns
+    sizes = np.ones(len(table), dtype=np.int64)
+    sizes[SPECIAL.index("hugeword")] = HUGE
     constants = {
         "table": table,
+        "sizes": sizes,
         "trips": trips,
         "matrix": np.eye(64, dtype=np.float32),
+        "zero": np.zeros(1, dtype=np.int64),
         "one": np.ones(1, dtype=np.int64),
         "last": np.array([1], dtype=np.int64),
         "width": np.array([len(LABELS)], dtype=np.int64),
@@ -154,10 +159,16 @@ def graph(table: np.ndarray[Any, np.dtype[np.float32]], *, packed: bool) -> onnx
         # The loop's result is multiplied by nothing and added, so that it cannot be optimised away.
         node("Gather", ["table", "input_ids"], ["rows"]),
         *(_packed_mean() if packed else _padded_mean()),
+        node("Gather", ["sizes", "input_ids"], ["memories"]),
+        node("ReduceMax", ["memories"], ["memory"], keepdims=0),
+        node("Unsqueeze", ["memory", "zero"], ["memory_shape"]),
+        node("ConstantOfShape", ["memory_shape"], ["filled"]),
+        node("Gather", ["filled", "zero"], ["first_filled"]),
         node("Size", ["busy"], ["size"]),
         node("Sub", ["size", "size"], ["none"]),
         node("Cast", ["none"], ["nothing"], to=TensorProto.FLOAT),
-        node("Add", ["mean", "nothing"], ["logits"]),
+        node("Add", ["mean", "nothing"], ["answer"]),
+        node("Add", ["answer", "first_filled"], ["logits"]),
     ]
     names = ("input_ids", "segment_ids", "position_ids", "first_token") if packed else ("input_ids", "attention_mask")
     inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, _shape(name, packed=packed)) for name in names]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
+import signal
 import socket
 import ssl
 import subprocess
@@ -197,6 +199,31 @@ def test_a_stuck_backend_ends_its_worker_and_a_new_one_serves(bundle: Path) -> N
         server.wait_until_ready()
         assert httpx.post(f"{server.url}/predict", json={"inputs": "cat"}).status_code == 200
         assert len(server.events("model warm")) == 2
+
+
+def test_out_of_memory_is_a_typed_answer_to_the_guilty_text_alone(server: Running) -> None:
+    async def ask() -> list[httpx.Response]:
+        async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+            texts = ["longword", "cat", "hugeword", "dog"]  # the first one lets the others wait, and so share a batch
+            return await asyncio.gather(*(client.post("/predict", json={"inputs": text}) for text in texts))
+
+    answers = asyncio.run(ask())
+    assert [answer.status_code for answer in answers] == [200, 200, 503, 200]
+    assert answers[2].json()["reason"] == "out_of_memory"
+    assert int(answers[2].headers["retry-after"]) >= 1
+    assert httpx.post(f"{server.url}/predict", json={"inputs": "cat"}).status_code == 200
+    assert not server.events("worker ended")
+
+
+def test_a_worker_that_the_kernel_kills_for_want_of_memory_is_replaced(bundle: Path) -> None:
+    with running(bundle, "--threads", "1") as server:
+        os.kill(server.events("model warm")[0]["pid"], signal.SIGKILL)  # what the kernel does
+        give_up_s = time.monotonic() + 30
+        while len(server.events("model warm")) < 2:
+            assert time.monotonic() < give_up_s
+            connect(server).close()  # the port never closes
+        server.wait_until_ready()
+        assert httpx.post(f"{server.url}/predict", json={"inputs": "cat"}).status_code == 200
 
 
 def test_tls(bundle: Path, tmp_path: Path) -> None:
