@@ -135,5 +135,5 @@ def test_the_published_files_hold_what_is_documented(name: str, num_rows: int, n
 def test_a_cache_that_cannot_be_written_names_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("BREAKEVEN_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(UserError, match="cannot be written .*; help: set BREAKEVEN_CACHE"):
+    with pytest.raises(UserError, match=r"cannot be written .*; help: set BREAKEVEN_CACHE"):
         fetch(make_wheel(tmp_path / "given.whl", {"data/rows.txt": b"rows"}))
