@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import yaml
 from wire import Generator, Seen, requests
 
 from serve.config import ServeSettings
@@ -34,7 +33,7 @@ from testbed.bundle import Bundle
 from testbed.records import write_atomically
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 4.0
+SECONDS = 1.0
 SLO_S = 0.05
 OIP_BODY = '{"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": [{{text}}]}]}'
 
@@ -160,17 +159,29 @@ def health_under_load(port: int, payloads: list[bytes]) -> dict[str, float]:
     return {"checks": len(took), "p50_ms": took[len(took) // 2] * 1e3, "p99_ms": took[int(len(took) * 0.99)] * 1e3}
 
 
-def overload(port: int, payloads: list[bytes], capacity: float) -> list[dict[str, Any]]:
-    """Offer 0.5 to 3 times the capacity, then half of it again: goodput, and how long the recovery takes."""
+def overload(port: int, pid: int, payloads: list[bytes], capacity: float, loop_cpu_us: float) -> list[dict[str, Any]]:
+    """Offer 0.5 to 3 times the capacity, then half of it again: goodput, what a refusal costs, and the recovery.
+
+    ``loop_cpu_us`` is what an answered request costs the event loop at saturation: what is left of the loop's time at
+    an overload, by its refusals, is what one of them costs.
+    """
     found = []
     for share in (0.5, 0.8, 0.9, 1.0, 1.5, 2.0, 3.0):
+        before = thread_cpu_s(pid)
         seen = Generator(port, payloads).open(share * capacity, SECONDS)
-        found.append(_overload_row(share, share * capacity, seen))
+        after = thread_cpu_s(pid)
+        row = _overload_row(share, share * capacity, seen)
+        row["loop_cpu_share"] = (after[str(pid)] - before[str(pid)]) / SECONDS
+        row["cpu_share"] = (sum(after.values()) - sum(before.get(name, 0.0) for name in after)) / SECONDS
+        if (refused := seen.statuses[503] + seen.statuses[429]) > SECONDS * capacity / 4:
+            answers_s = seen.statuses[200] * loop_cpu_us / 1e6
+            row["refusal_cpu_us"] = (row["loop_cpu_share"] * SECONDS - answers_s) / refused * 1e6
+        found.append(row)
     begin_s = time.perf_counter()
-    after = Generator(port, payloads).open(0.5 * capacity, 3.0)
-    late = [answered for answered, latency in after.answers if latency > SLO_S]
-    found.append({**_overload_row(0.5, 0.5 * capacity, after), "recovered_in_s": max(late, default=begin_s) - begin_s})
-    return found
+    after_it = Generator(port, payloads).open(0.5 * capacity, 3.0)
+    late = [answered for answered, latency in after_it.answers if latency > SLO_S]
+    row = _overload_row(0.5, 0.5 * capacity, after_it)
+    return [*found, {**row, "recovered_in_s": max(late, default=begin_s) - begin_s}]
 
 
 def _overload_row(share: float, offered: float, seen: Seen) -> dict[str, Any]:
@@ -184,59 +195,34 @@ def _overload_row(share: float, offered: float, seen: Seen) -> dict[str, Any]:
     }
 
 
-def peers(options: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
-    """Saturate each peer, closed loop, on the same core; its best of 8, 32 and 64 connections."""
-    folder = Path(__file__).with_name("peers")
-    found: dict[str, Any] = {}
-    for number, peer in enumerate(yaml.safe_load((folder / "peers.yaml").read_text())["peers"]):
-        python, port = options.environments / peer["name"] / "bin" / "python", 8300 + 10 * number
-        words = {"{python}": str(python), "{folder}": str(folder), "{bundle}": str(options.bundle)}
-        words |= {"{variant}": options.variant, "{port}": str(port)}
-        command = [words.get(part, part.replace("{folder}", str(folder))) for part in peer["command"]]
-        process = subprocess.Popen(
-            ["taskset", "-c", "0", *command],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            give_up_s = time.monotonic() + 60
-            while not _answers(port, peer["ready"]) and time.monotonic() < give_up_s:
-                time.sleep(0.2)
-            payloads = requests(peer["template"]["path"], peer["template"]["body"], texts)
-            Generator(port, payloads).closed(8, 1.0)
-            runs = {
-                connections: Generator(port, payloads).closed(connections, SECONDS / 2)
-                for connections in (1, 8, 32, 64)
-            }
-            found[peer["name"]] = {
-                "rates": {str(connections): seen.rate for connections, seen in runs.items()},
-                "p50_ms_alone": runs[1].latency_ms(0.5),
-                "rss_bytes": sum(p.memory_info().rss for p in _tree(process.pid)),
-            }
-        except OSError as error:
-            found[peer["name"]] = {"error": str(error)}
-        finally:
-            for one in _tree(process.pid):
-                one.kill()
-            process.wait()
-        print(peer["name"], found[peer["name"]], file=sys.stderr)
+def memory(pid: int) -> dict[str, dict[str, int]]:
+    """Return resident and proportional bytes of the worker and of its supervisor."""
+    worker = psutil.Process(pid)
+    found = {"supervisor": worker.parent(), "worker": worker}
+    sizes = {name: process.memory_full_info() for name, process in found.items() if process is not None}
+    return {name: {"rss_bytes": size.rss, "pss_bytes": size.pss} for name, size in sizes.items()}
+
+
+def idle_share(pid: int) -> float:
+    """Return the share of a core that the worker takes without a request, over ``SECONDS``."""
+    before = sum(thread_cpu_s(pid).values())
+    time.sleep(SECONDS)
+    return (sum(thread_cpu_s(pid).values()) - before) / SECONDS
+
+
+def starts(options: argparse.Namespace, payloads: list[bytes], count: int) -> list[dict[str, float]]:
+    """Start the server again and again: token budget, and texts a batch at one and the same load."""
+    found = []
+    for _ in range(count):
+        with served(options) as (port, _pid):
+            name = Bundle(options.bundle).manifest.name
+            about = json.loads(urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/models/{name}").read())
+            before = part_seconds(port)
+            seen = Generator(port, payloads).closed(32, SECONDS / 2)
+            batches = part_seconds(port)["batches"] - before["batches"]
+        budget = about["parameters"]["token_budget"]
+        found.append({"token_budget": budget, "rate": seen.rate, "texts_per_batch": seen.statuses[200] / batches})
     return found
-
-
-def _tree(pid: int) -> list[psutil.Process]:
-    try:
-        root = psutil.Process(pid)
-    except psutil.NoSuchProcess:
-        return []
-    return [*root.children(recursive=True), root]
-
-
-def _answers(port: int, path: str) -> bool:
-    try:
-        return urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2).status == 200
-    except OSError:
-        return False
 
 
 def one_round(options: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
@@ -249,7 +235,8 @@ def one_round(options: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
         Generator(port, payloads).closed(8, 1.0)
         found["closed"] = [saturate(port, pid, payloads, connections) for connections in (1, 8, 32, 64)]
         found["health_under_load"] = health_under_load(port, payloads)
-        found["rss_bytes"] = sum(process.memory_info().rss for process in _tree(psutil.Process(pid).ppid()))
+        found["memory"] = memory(pid)
+        found["idle_cpu_share"] = idle_share(pid)
     return found
 
 
@@ -261,8 +248,8 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, required=True, help="JSON lines with a field text")
     parser.add_argument("--into", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--parts", nargs="*", default=["rounds", "overload", "peers"])
-    parser.add_argument("--environments", type=Path, default=Path(".cache/peers"))
+    parser.add_argument("--starts", type=int, default=5)
+    parser.add_argument("--parts", nargs="*", default=["rounds", "overload", "starts"])
     parser.add_argument("--in-process", type=int, nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args()
     texts = [json.loads(line)["text"] for line in options.texts.read_text(encoding="utf-8").splitlines()]
@@ -270,22 +257,86 @@ def main() -> None:
     if options.in_process:
         print_in_process(options, texts)
         return
-    found = json.loads(options.into.read_text()) if options.into.exists() else {}
+    found = json.loads(options.into.read_text()) if options.into and options.into.exists() else {}
     found |= {"machine": machine.describe().model_dump(mode="json"), "commit": machine.git_commit()}
     os.sched_setaffinity(0, {1})
     if "rounds" in options.parts:
         found["rounds"] = [one_round(options, texts) for _ in range(options.rounds)]
         found["load_average"] = os.getloadavg()
+    payloads = requests(f"/v2/models/{Bundle(options.bundle).manifest.name}/infer", OIP_BODY, texts)
     if "overload" in options.parts:
-        rates = sorted(run["rate"] for done in found["rounds"] for run in done["closed"])
-        payloads = requests(f"/v2/models/{Bundle(options.bundle).manifest.name}/infer", OIP_BODY, texts)
-        with served(options, "--slo-ms", str(SLO_S * 1e3)) as (port, _):
+        best = max((run for done in found["rounds"] for run in done["closed"]), key=lambda run: run["rate"])
+        with served(options, "--slo-ms", str(SLO_S * 1e3)) as (port, pid):
             Generator(port, payloads).closed(8, 1.0)
-            found["overload"] = overload(port, payloads, rates[-1])
-    if "peers" in options.parts:
-        found["peers"] = peers(options, texts)
-    text = json.dumps(found, indent=1) + "\n"
-    write_atomically(options.into, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+            found["overload"] = overload(port, pid, payloads, best["rate"], best["loop_cpu_us"])
+    if "starts" in options.parts:
+        found["starts"] = starts(options, payloads, options.starts)
+    if options.into:
+        text = json.dumps(found, indent=1) + "\n"
+        write_atomically(options.into, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    print(table(found))
+
+
+def table(found: dict[str, Any]) -> str:
+    """Return the figures as the results' README has them."""
+    lines = ["| | " + " | ".join(f"round {n + 1}" for n in range(len(found["rounds"]))) + " | aim |"]
+    lines.append("|---|" + "--:|" * (len(found["rounds"]) + 1))
+    for title, aim, cell in ROWS:
+        lines.append(f"| {title} | " + " | ".join(cell(done) for done in found["rounds"]) + f" | {aim} |")
+    lines += ["", "| offered | answered/s | within 50 ms/s | p99, ms | loop, share of the core | a refusal, µs |"]
+    lines.append("|---|--:|--:|--:|--:|--:|")
+    for row in found.get("overload", []):
+        cost = f"{row['refusal_cpu_us']:.0f}" if "refusal_cpu_us" in row else ""
+        share = f"{row['loop_cpu_share']:.2f}" if "loop_cpu_share" in row else ""
+        figures = f"{row['answered']:.0f} | {row['goodput']:.0f} | {row['p99_ms']:.0f} | {share} | {cost}"
+        lines.append(f"| {row['share']}× | {figures} |")
+    if "overload" in found:
+        best = max(row["goodput"] for row in found["overload"])
+        kept = next(row["goodput"] for row in found["overload"] if row["share"] == 3.0) / best
+        recovered_s = found["overload"][-1]["recovered_in_s"]
+        lines += ["", f"At 3× {kept:.0%} of the best goodput stays; recovered in {recovered_s:.2f} s."]
+    for number, start in enumerate(found.get("starts", [])):
+        lines.append(f"start {number + 1}: " + ", ".join(f"{name} {value:.4g}" for name, value in start.items()))
+    return "\n".join(lines)
+
+
+def _limit(done: dict[str, Any]) -> float:
+    return max(done["in_process"].values())
+
+
+ROWS = (
+    ("in process, packed, tokenization included, best of 1 to 16 texts a row", "", lambda d: f"{_limit(d):.0f}/s"),
+    (
+        "saturated, 8 / 32 / 64 connections",
+        "",
+        lambda d: " / ".join(f"{run['rate']:.0f}" for run in d["closed"][1:]) + "/s",
+    ),
+    (
+        "share of the in-process limit",
+        "≥ 0.88",
+        lambda d: f"{max(run['rate'] for run in d['closed'][1:]) / _limit(d):.2f}",
+    ),
+    (
+        "p50 alone, beyond the time in process",
+        "+ 0.5 ms",
+        lambda d: f"+ {d['closed'][0]['p50_ms'] - 1e3 / d['in_process']['1']:.2f} ms",
+    ),
+    (
+        "the event loop's CPU a request at 8 / 32 / 64 connections",
+        "250 µs",
+        lambda d: " / ".join(f"{run['loop_cpu_us']:.0f}" for run in d["closed"][1:]) + " µs",
+    ),
+    ("health checks' p99 at saturation", "50 ms", lambda d: f"{d['health_under_load']['p99_ms']:.1f} ms"),
+    (
+        "resident memory, both processes (shared pages counted once)",
+        "200 MB",
+        lambda d: (
+            f"{sum(part['rss_bytes'] for part in d['memory'].values()) / 1e6:.0f} "
+            f"({sum(part['pss_bytes'] for part in d['memory'].values()) / 1e6:.0f}) MB"
+        ),
+    ),
+    ("the idle worker's CPU", "1 % of a core", lambda d: f"{d['idle_cpu_share']:.2%}"),
+)
 
 
 if __name__ == "__main__":

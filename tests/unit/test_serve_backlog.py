@@ -108,6 +108,19 @@ def test_what_cannot_be_in_time_is_refused_at_once(job: Callable[..., Job]) -> N
     queue.put(job(10, within_s=1.0))
 
 
+def test_what_nobody_has_parsed_yet_is_judged_as_put_judges_it(job: Callable[..., Job]) -> None:
+    queue = backlog()
+    for _ in range(9):
+        queue.put(job(100))
+    now_s = time.monotonic()
+    assert isinstance(queue.refusal(rows=1, weight=10, deadline_s=now_s + 0.05), DeadlineAtRisk)
+    assert isinstance(queue.refusal(rows=1, weight=101, deadline_s=now_s + 5), QueueFull)
+    assert queue.refusal(rows=1, weight=10, deadline_s=now_s + 5) is None
+    queue.close("draining")
+    assert isinstance(queue.refusal(rows=1, weight=10, deadline_s=now_s + 5), Unavailable)
+    assert queue.rows == 9
+
+
 def test_a_departed_clients_rows_never_reach_a_batch(job: Callable[..., Job]) -> None:
     queue, first, gone, last = backlog(), job(1), job(1), job(1)
     for one in (first, gone, last):
