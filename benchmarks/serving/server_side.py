@@ -33,7 +33,7 @@ from testbed.bundle import Bundle
 from testbed.records import write_atomically
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 1.0
+SECONDS = 4.0
 SLO_S = 0.05
 OIP_BODY = '{"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": [{{text}}]}]}'
 
