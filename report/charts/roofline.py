@@ -61,10 +61,18 @@ def roofline(report: CostReport, evidence: Evidence, names: list[str]) -> Figure
 
 
 def _caption(report: CostReport) -> str:
+    bounds: dict[str, set[str]] = {}
+    for point in report.roofline:
+        bounds.setdefault(point.name, set()).add(point.bound or "not known")
     of_bound: dict[str, list[str]] = {}
     for point in report.roofline:
-        of_bound.setdefault(point.bound or "not known", []).append(f"{point.name} ({point.where})")
-    verdicts = "; ".join(f"{bound}-bound: {', '.join(names)}" for bound, names in of_bound.items())
+        # Named once where all its points are bound alike.
+        name = point.name if len(bounds[point.name]) == 1 else f"{point.name} ({point.where})"
+        names = of_bound.setdefault(point.bound or "not known", [])
+        if name not in names:
+            names.append(name)
+    verdicts = "; ".join(f"bound by {bound}: {', '.join(names)}" for bound, names in of_bound.items())
+    verdicts = verdicts[:1].upper() + verdicts[1:]
     roof = ""
     if report.gemm_flops_per_s and report.memory_bytes_per_s:
         roof = (
