@@ -45,7 +45,7 @@ def sweep_policies(
     for policy in policies:
         with serve(policy) as target:
             runs = [_run(bench, target, policy, qps, duration_s) for qps in loads_qps]
-        found, time = _with_model(bench, target, policy, runs)
+        found, time = with_model(bench, target, policy, runs)
         points += found
         if time is not None:
             batch_times[policy] = time
@@ -69,7 +69,7 @@ def _run(bench: Bench, target: Target, policy: str, qps: float, duration_s: floa
     return measured, _point(policy, qps, measured, record)
 
 
-def _with_model(
+def with_model(
     bench: Bench, target: Target, policy: str, runs: Sequence[tuple[Measured, SweepPoint]]
 ) -> tuple[list[SweepPoint], BatchTime | None]:
     """Return the points of a policy with what its batch-time model predicts, and the model with its error."""

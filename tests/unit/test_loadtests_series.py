@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from loadtests.overload import recovery_s, shares_by_size
 from loadtests.predict import error_of, packed_sojourns_s, tokens_by_length
 from loadtests.rows import Row, Rows, read_rows, write_rows
 from loadtests.scrape import Counters
-from loadtests.sweep import fit_batch_time
-from testbed.records import BatchTime, JudgeRow
+from loadtests.sweep import fit_batch_time, with_model
+from testbed.records import BatchTime, JudgeRow, SweepPoint
 
 SLO_S = 0.05
 
@@ -81,6 +82,43 @@ def test_a_packed_queue_is_predicted_from_the_time_of_a_batch() -> None:
     assert tokens_by_length(np.array([10, 30]), 16.0) == pytest.approx([8.0, 24.0])
     assert error_of([1.1, 0.8, 1.0], [1.0, 1.0, 1.0]) == pytest.approx(0.1)
     assert error_of([], []) is None
+
+
+def test_a_sweep_predicts_the_packed_policys_valid_runs_alone(tmp_path: Path) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("12345678\n" * 10)
+    bench = SimpleNamespace(texts_file=texts)
+    runs = []
+    for number, mean in enumerate((8.0, 16.0, 32.0)):
+        # A query every 0.1 s, each in a batch of its own: its time is the model's, and 1 ms of CPU outside it.
+        rows_file = tmp_path / f"{number}.parquet"
+        write_rows([Row(i, i % 10, i * 0.1, error=None) for i in range(50)], rows_file)
+        seconds = 0.001 + 0.0002 * mean
+        found = SimpleNamespace(
+            counts=counts(50, 50 * mean, 50 * seconds),
+            server=SimpleNamespace(loaded=SimpleNamespace(cpu_s=50 * (seconds + 0.001))),
+            figures=SimpleNamespace(num_ok=50),
+            outcome=SimpleNamespace(rows_file=rows_file),
+        )
+        runs.append((found, swept(p99_s=2 * (seconds + 0.001), valid=number > 0)))
+    target = SimpleNamespace(cores=(0,))
+    points, time = with_model(bench, target, "packed", runs)  # type: ignore[arg-type]
+    assert [point.predicted_p99_s for point in points] == [None, pytest.approx(0.0052), pytest.approx(0.0084)]
+    assert time is not None
+    assert time.p99_error == pytest.approx(0.5)
+    shared = SimpleNamespace(cores=(0, 1))
+    points, _ = with_model(bench, shared, "packed", runs)  # type: ignore[arg-type]
+    assert points[1].predicted_p99_s == pytest.approx(0.0042)
+    points, time = with_model(bench, target, "fixed", runs)  # type: ignore[arg-type]
+    assert {point.predicted_p99_s for point in points} == {None}
+    assert time is not None
+
+
+def swept(p99_s: float, *, valid: bool) -> SweepPoint:
+    return SweepPoint(
+        policy="packed", target_qps=10, goodput_qps=10, p50_s=p99_s, p99_s=p99_s, mean_batch_texts=1, padding_ratio=0,
+        cpu_s_per_query=0.01, energy_j_per_query=None, energy_method=None, meets_slo=True, valid=valid, run="r.json",
+    )  # fmt: skip
 
 
 def test_counters_grow_from_where_they_were() -> None:
