@@ -45,7 +45,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 METHODS = ("int8", "int8-mixed", "int8-static-percentile", "int8-dynamic", "fp16")
 LABELS = tuple(f"label {number}" for number in range(6))
-VOCABULARY, LENGTH, NUM_TEXTS, FIRST_WORD = 30_522, 128, 96, 1000
+VOCABULARY, LENGTH, NUM_TEXTS, FIRST_WORD = 30_522, 128, 40, 1000
 
 
 def checkpoint_of(architecture: str, tokenizer: Path, folder: Path) -> Checkpoint:
@@ -118,6 +118,17 @@ def measure(architecture: str, tokenizer: Path, rounds: int) -> Iterator[dict[st
             yield found[method] | {"speed": speed.model_dump(mode="json")}
 
 
+def line(row: dict[str, Any]) -> str:
+    """Return a row of the Markdown table."""
+    packed = row["speed"]["packed_ratio_to_fp32"]
+    return (
+        f"| {row['architecture']} | `{row['method']}` | {row['size_bytes'] / 1e6:.1f} "
+        f"| {row['difference_in_spreads']:.2g} | {max(row['invariance_in_spreads'].values()):.2g} "
+        f"| {row['flip_rate']:.1%} | {row['speed']['ratio_to_fp32']:.2f} "
+        f"| {'no packed layout' if packed is None else f'{packed:.2f}'} |"
+    )
+
+
 def main() -> None:
     """Measure all, write the JSON, print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -126,21 +137,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    rows = []
+    document: dict[str, Any] = {
+        "machine": describe().model_dump(mode="json"),
+        "versions": versions(),
+        "git_commit": git_commit(),
+        "rows": [],
+    }
     for architecture in options.architectures:
         for row in measure(architecture, options.tokenizer, options.rounds):
-            rows.append(row)
-            speed, packed = row["speed"], row["speed"]["packed_ratio_to_fp32"]
-            print(
-                f"| {architecture} | `{row['method']}` | {row['size_bytes'] / 1e6:.1f} "
-                f"| {row['difference_in_spreads']:.2g} | {max(row['invariance_in_spreads'].values()):.2g} "
-                f"| {row['flip_rate']:.1%} | {speed['ratio_to_fp32']:.2f} "
-                f"| {'no packed layout' if packed is None else f'{packed:.2f}'} |",
-                flush=True,
-            )
-    document = {"machine": describe().model_dump(mode="json"), "versions": versions(), "git_commit": git_commit()}
-    text = json.dumps(document | {"rows": rows}, indent=1) + "\n"
-    write_atomically(options.out, lambda path: path.write_text(text, encoding="utf-8"))
+            document["rows"].append(row)
+            print(line(row), flush=True)
+        text = json.dumps(document, indent=1) + "\n"
+        write_atomically(options.out, lambda path, text=text: path.write_text(text, encoding="utf-8"))
 
 
 if __name__ == "__main__":
