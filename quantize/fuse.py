@@ -25,7 +25,7 @@ def fuse(path: Path, checkpoint: Checkpoint) -> onnx.ModelProto:
     options.use_multi_head_attention = True
     options.use_raw_attention_mask(True)
     options.enable_embed_layer_norm = False
-    # It serves SkipLayerNormalization, and for each Shape runs over the whole model with its weights: minutes of DeBERTa.
+    # It serves SkipLayerNormalization; run over the whole model for each Shape, it takes minutes of DeBERTa.
     options.enable_shape_inference = False
     options.enable_skip_layer_norm = False
     options.enable_bias_skip_layer_norm = False
