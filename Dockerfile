@@ -2,13 +2,9 @@
 #   -v "$PWD/runs/trec/bundle:/bundle:ro" breakeven /bundle --variant student-int8 --host 0.0.0.0
 FROM python:3.11-slim AS build
 WORKDIR /build
-COPY pyproject.toml README.md LICENSE requirements.lock ./
-COPY testbed testbed
-COPY serve serve
+COPY . .
 # Only the serve extra, in the locked versions: no torch, no transformers.
-RUN mkdir train quantize loadtests report pipeline \
- && python -m venv /venv \
- && /venv/bin/pip install --no-cache-dir --constraint requirements.lock '.[serve]'
+RUN python -m venv /venv && /venv/bin/pip install --no-cache-dir --constraint requirements.lock '.[serve]'
 
 FROM python:3.11-slim
 COPY --from=build /venv /venv

@@ -205,6 +205,7 @@ def memory(pid: int) -> dict[str, dict[str, int]]:
 
 def idle_share(pid: int) -> float:
     """Return the share of a core that the worker takes without a request, over ``SECONDS``."""
+    time.sleep(2)  # until what the load before it left behind has been answered
     before = sum(thread_cpu_s(pid).values())
     time.sleep(SECONDS)
     return (sum(thread_cpu_s(pid).values()) - before) / SECONDS
