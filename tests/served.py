@@ -45,7 +45,8 @@ from testbed.tokenization import TextTokenizer
 ROOT = Path(__file__).parent.parent
 LABELS = ("animal", "city", "number")
 WORDS = "cat dog horse whale paris tokyo lima oslo seven eleven forty dozen what is the name of a big old one".split()
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "slowword", "longword", "stuckword", "brokenword", "hugeword")
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "slowword", "longword", "stuckword", "brokenword")
+HUGE_WORD = "hugeword"  # last in the vocabulary
 MAX_LENGTH = 32
 TRIPS = {"slowword": 3_000, "longword": 45_000, "stuckword": 2**40}
 HUGE = 2**46
@@ -116,13 +117,13 @@ def write_bundle(
 
 def weights(seed: int) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Return the table of token rows: [vocabulary, labels]."""
-    table = np.random.default_rng(seed).normal(size=(len(SPECIAL) + len(WORDS), len(LABELS))).astype(np.float32)
+    table = np.random.default_rng(seed).normal(size=(len(SPECIAL) + len(WORDS) + 1, len(LABELS))).astype(np.float32)
     table[SPECIAL.index("brokenword")] = np.nan
     return table
 
 
 def write_tokenizer(path: Path) -> None:
-    vocabulary = {token: index for index, token in enumerate([*SPECIAL, *WORDS])}
+    vocabulary = {token: index for index, token in enumerate([*SPECIAL, *WORDS, HUGE_WORD])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -138,7 +139,7 @@ def graph(table: np.ndarray[Any, np.dtype[np.float32]], *, packed: bool) -> onnx
     for word, turns in TRIPS.items():
         trips[SPECIAL.index(word)] = turns
     sizes = np.ones(len(table), dtype=np.int64)
-    sizes[SPECIAL.index("hugeword")] = HUGE
+    sizes[-1] = HUGE
     constants = {
         "table": table,
         "sizes": sizes,
