@@ -45,6 +45,7 @@ class BatchModel:
         out_fixed_s, out_per_text_s: from a batch's end to the client, by the texts of the batch.
         outs_s: observed minus fitted way out, to replay.
         extras_s: observed minus fitted batch seconds, to replay; by size class of batch (1, 2, 3-4, 5-8, ... texts).
+        extras_at_s: when each of them was seen, on its trace's clock.
         max_texts: of the largest batch that was seen.
         max_tokens: of a batch, as the full ones show it.
         tokens: token counts of real queries, to draw from.
@@ -63,6 +64,7 @@ class BatchModel:
     out_per_text_s: float
     outs_s: Floats
     extras_s: tuple[Floats, ...]
+    extras_at_s: tuple[Floats, ...]
     max_texts: int
     max_tokens: int
     tokens: Ints
@@ -110,6 +112,7 @@ def fit(traces: Sequence[Trace]) -> BatchModel:
         out_per_text_s=float(out[1]),
         outs_s=np.concatenate([trace.out_s - out[0] - out[1] * trace.mates for trace in traces]),
         extras_s=_by_size(extras_s, texts),
+        extras_at_s=_by_size(np.asarray([batch.begin_s for batch in batches]), texts),
         max_texts=int(texts.max()),
         max_tokens=_budget(batches, pairs),
         tokens=np.concatenate([trace.tokens for trace in traces]),
@@ -141,15 +144,18 @@ def size_class(texts: int) -> int:
     return (texts - 1).bit_length()
 
 
-def _by_size(extras_s: Floats, texts: Ints) -> tuple[Floats, ...]:
-    """Return the extras of each size class; a class with too few batches takes those of the next smaller one in."""
+def _by_size(values: Floats, texts: Ints) -> tuple[Floats, ...]:
+    """Return the values of each size class of batch, in order.
+
+    A class with too few batches takes those of the next smaller one in.
+    """
     classes = np.asarray([size_class(int(each)) for each in texts])
     found: list[Floats] = []
     for each in range(int(classes.max()) + 1):
         lowest = each
         while lowest and ((classes >= lowest) & (classes <= each)).sum() < MIN_OF_SIZE:
             lowest -= 1
-        chosen = extras_s[(classes >= lowest) & (classes <= each)]
+        chosen = values[(classes >= lowest) & (classes <= each)]
         found.append(chosen if len(chosen) else np.zeros(1))
     return tuple(found)
 

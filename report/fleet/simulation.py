@@ -10,6 +10,7 @@ it was seen, so that a slow spell stays one.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass
 from typing import Literal
@@ -80,6 +81,7 @@ def simulate(
     routing: Routing = "two choices",
     deadline_s: float = 1.0,
     seed: int = 0,
+    aligned: bool = False,
 ) -> Outcome:
     """Run the queries through the replicas.
 
@@ -91,9 +93,10 @@ def simulate(
         routing: of the balancer.
         deadline_s: from a query's arrival; one whose predicted answer is later is refused.
         seed: draws routes, and where each replica starts in what is replayed.
+        aligned: what is replayed comes when it came, for a single replica and the very run that it was seen in.
     """
     generator = np.random.default_rng(seed)
-    return _Run(model, arrivals_s, tokens.tolist(), num_replicas, deadline_s, generator).go(routing)
+    return _Run(model, arrivals_s, tokens.tolist(), num_replicas, deadline_s, generator, aligned).go(routing)
 
 
 class _Run:
@@ -111,9 +114,11 @@ class _Run:
         num_replicas: int,
         deadline_s: float,
         generator: np.random.Generator,
+        aligned: bool,
     ) -> None:
         self._model, self._tokens, self._deadline_s = model, tokens, deadline_s
-        ways_in = np.arange(len(sent_s)) + generator.integers(0, len(model.in_s))
+        starts = np.zeros(num_replicas) if aligned else generator.random(num_replicas)
+        ways_in = np.arange(len(sent_s)) + int(starts[0] * len(model.in_s))
         arrived_s = sent_s + model.in_s[ways_in % len(model.in_s)]
         self._order: list[int] = np.argsort(arrived_s, kind="stable").tolist()
         self._sent: list[float] = sent_s.tolist()
@@ -122,10 +127,11 @@ class _Run:
         self._replicas = [_Replica() for _ in range(num_replicas)]
         self._events: list[tuple[float, int, bool]] = []
         self._extras: list[list[float]] = [extras_s.tolist() for extras_s in model.extras_s]
+        self._seen_at: list[list[float]] = [each.tolist() for each in model.extras_at_s] if aligned else []
         self._wakes: list[float] = model.wakes_s.tolist()
         self._gaps: list[float] = model.gaps_s.tolist()
         self._outs: list[float] = model.outs_s.tolist()
-        for replica, begin in zip(self._replicas, generator.random(num_replicas).tolist(), strict=True):
+        for replica, begin in zip(self._replicas, starts.tolist(), strict=True):
             replica.at = [int(begin * len(extras)) for extras in self._extras]
             replica.wake, replica.gap = int(begin * len(self._wakes)), int(begin * len(self._gaps))
             replica.seen = int(begin * len(self._outs))
@@ -200,7 +206,9 @@ class _Run:
         model = self._model
         size = min(size_class(len(batch)), len(self._extras) - 1)
         extras, at = self._extras[size], replica.at[size]
-        replica.at[size] += 1
+        if self._seen_at:  # skip what had its moment before; never the same one twice
+            at = max(at, bisect_left(self._seen_at[size], begin_s))
+        replica.at[size] = at + 1
         fitted_s = model.seconds(tokens, len(batch)) + model.per_answer_s * replica.answers
         seconds = max(LEAST_SHARE * fitted_s, fitted_s + extras[at % len(extras)])
         replica.free_s = begin_s + seconds

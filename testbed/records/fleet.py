@@ -10,8 +10,9 @@ from testbed.records.base import Frozen, Interval, Record
 class SimulationCheck(Frozen):
     """One real load test against simulations of it, with the same arrivals and texts.
 
-    ``simulated`` takes the batch times from the test itself, so what is checked is the queueing; ``predicted`` takes
-    them from all the other tests of the row, so a machine that was faster or slower then shows as well.
+    ``simulated`` takes the batch times from the test itself, each disturbance when it came, so what is checked is the
+    queueing; ``predicted`` takes them from all the other tests of the row, so a machine that was faster or slower then
+    shows as well.
 
     Attributes:
         run: file name of the load test.
@@ -19,8 +20,8 @@ class SimulationCheck(Frozen):
         share_of_capacity: offered load over the row's capacity, None without one.
         valid: the load test's own verdict.
         measured_p50_s, measured_p99_s: of the load test's answered queries, from sending: without the generator's lag.
-        simulated_p50_s, simulated_p99_s: medians over the simulation's seeds.
-        predicted_p50_s, predicted_p99_s: likewise.
+        simulated_p50_s, simulated_p99_s: nothing is drawn.
+        predicted_p50_s, predicted_p99_s: medians over the simulation's seeds.
         p50_error, p99_error: simulated over measured, minus one.
         predicted_p50_error, predicted_p99_error: predicted over measured, minus one.
         measured_p50_interval, measured_p99_interval: distribution-free, in seconds; None where too few were answered.

@@ -20,6 +20,7 @@ def batching(*, fixed_s, max_texts=1, max_tokens=1, outside_s=0.0, extras_s=(0.0
         "fixed_s": fixed_s, "per_token_s": 0.0, "per_text_s": 0.0, "per_arrival_s": 0.0, "per_answer_s": 0.0,
         "gaps_s": np.zeros(1), "wakes_s": np.zeros(1), "in_s": np.zeros(1), "out_fixed_s": outside_s,
         "out_per_text_s": 0.0, "outs_s": np.zeros(1), "extras_s": (np.asarray(extras_s),),
+        "extras_at_s": (np.zeros(len(extras_s)),),
         "max_texts": max_texts, "max_tokens": max_tokens,
         "tokens": np.ones(8, dtype=np.int64), "num_batches": 100,
     }  # fmt: skip
@@ -82,6 +83,14 @@ def test_a_disturbance_belongs_to_its_size_of_batch():
     model = dataclasses.replace(model, extras_s=(np.zeros(1), np.full(1, 0.5)))
     outcome = simulate(model, np.asarray([0.0, 0.1, 0.2]), np.asarray([1, 1, 1]), deadline_s=math.inf)
     assert outcome.latency_s == pytest.approx([1.0, 2.4, 2.3])
+
+
+def test_an_aligned_disturbance_comes_when_it_came():
+    model = batching(fixed_s=1.0, extras_s=(0.0, 0.5, 0.0))
+    model = dataclasses.replace(model, extras_at_s=(np.asarray([0.0, 10.0, 20.0]),))
+    arrivals, tokens = np.asarray([9.9, 15.0]), np.asarray([1, 1])
+    outcome = simulate(model, arrivals, tokens, deadline_s=math.inf, aligned=True)
+    assert outcome.latency_s == pytest.approx([1.5, 1.0])
 
 
 def test_a_batch_is_cut_for_its_oldest_query_and_a_hopeless_one_is_dropped():
