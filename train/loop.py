@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,11 +20,13 @@ from train.feed import Feed
 from train.journal import Journal
 from train.loader import Batch
 from train.objective import Objective
+from train.operators import quick
 from train.phases import Phases
 from train.precision import Precision
-from train.probe import BatchCost
+from train.probe import StepCost
 from train.processes import Processes
 from train.stopping import StoppedError, StopRequest
+from train.weights import WorkingWeights
 
 # What every step sums over the processes, in this order.
 FIGURES = ("loss", "num_tokens", "num_padded_tokens", "model_flops", "stop")
@@ -40,7 +43,7 @@ class Loop:
         evaluate: gives the accuracy on the dev split.
         journal: takes every step's row.
         checkpoints: for resuming.
-        cost: FLOPs of a batch.
+        cost: of a pass over a batch.
     """
 
     config: TrainConfig
@@ -54,7 +57,7 @@ class Loop:
     evaluate: Callable[[], float]
     journal: Journal
     checkpoints: Checkpoints
-    cost: BatchCost
+    cost: StepCost
     total_steps: int
     epochs: list[Epoch] = field(default_factory=list, init=False)
     step: int = field(default=0, init=False)
@@ -64,7 +67,11 @@ class Loop:
 
     def __post_init__(self) -> None:
         self.clock = StepClock(self.processes.device)
-        self.optimizer = torch.optim.AdamW(parameter_groups(self.model, self.recipe.weight_decay), fused=True)
+        self.weights = WorkingWeights(self.model, self.processes.working_dtype(self.precision.name))
+        groups = parameter_groups(self.model, self.recipe.weight_decay)
+        for group in groups:
+            group["params"] = [self.weights.trained[parameter] for parameter in group["params"]]
+        self.optimizer = torch.optim.AdamW(groups, fused=True)
         self.scaler = self.precision.scaler(self.processes.device)
         compiled: Any = torch.compile(self.model, dynamic=True) if self.config.compile else self.model
         self.shared_model = self.processes.share_gradients(compiled, self.clock)
@@ -85,6 +92,7 @@ class Loop:
                 with self.phases.phase("evaluate"):
                     accuracy = self.processes.from_main(self.evaluate() if self.processes.main else None)
                 self._end_epoch(epoch, accuracy)
+        self.weights.restore()
 
     def _train_epoch(self, epoch: int, stop: StopRequest) -> None:
         device, clock = self.processes.device, self.clock
@@ -101,7 +109,7 @@ class Loop:
             clock.mark("copy")
             # Dropout depends on seed, step and rank alone, so that a resumed step repeats it.
             torch.manual_seed(hash((self.config.seed, self.step, self.processes.rank)))
-            with self.precision.autocast(device):
+            with self.precision.autocast(device), self._operators():
                 loss = self.objective(self.shared_model, batch)
             clock.mark("forward")
             # The processes' gradients are averaged, the loss is a sum over them.
@@ -114,22 +122,38 @@ class Loop:
             clock.mark("optimizer")
             self._end_step(epoch, batch, figures, learning_rate, stop)
 
+    def _operators(self) -> AbstractContextManager[object]:
+        """Return the context of the forward pass: a compiled one has fused its operators already."""
+        return nullcontext() if self.config.compile else quick(self.processes.device)
+
     def _update(self) -> float:
         learning_rate = self.recipe.learning_rate * rate_factor(
             self.step, self.total_steps, warmup_share=self.recipe.warmup_share
         )
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
+        gradients = self.weights.take_gradients()
         self.scaler.unscale_(self.optimizer)
-        clip_gradients(self.model, self.recipe.max_grad_norm)
+        norm = nn.utils.get_total_norm(gradients)
+        if norm.device.type == "cpu" and not self.scaler.is_enabled():
+            clip_in_step(self.optimizer, norm, self.recipe.max_grad_norm)
+        else:
+            nn.utils.clip_grads_with_norm_(self.weights.trained.values(), self.recipe.max_grad_norm, norm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
+        self.weights.give()
         return learning_rate
 
     def _figures(self, batch: Batch, loss: Tensor, stop: StopRequest) -> Tensor:
         rows, length = batch.input_ids.shape
-        values = [0.0, batch.num_tokens, rows * length, self.cost.at(rows, length), float(stop.signal_name is not None)]
+        values = [
+            0.0,
+            batch.num_tokens,
+            rows * length,
+            self.cost.flops(rows, length),
+            float(stop.signal_name is not None),
+        ]
         figures = torch.tensor(values, dtype=torch.float64, device=loss.device)
         figures[0] = loss.detach()
         return figures
@@ -212,18 +236,18 @@ class Loop:
         self.resumed_from_step = self.step
 
     def _parts(self) -> dict[str, Any]:
-        return {"model": self.model, "optimizer": self.optimizer, "scaler": self.scaler}
+        return {"model": self.weights, "optimizer": self.optimizer, "scaler": self.scaler}
 
 
-def clip_gradients(model: nn.Module, max_norm: float) -> None:
-    """Scale the gradients down to ``max_norm``, as clip_grad_norm_ does.
+def clip_in_step(optimizer: torch.optim.Optimizer, norm: Tensor, max_norm: float) -> None:
+    """Have the next fused step divide the gradients down to ``max_norm``, which saves a pass over all of them.
 
-    On a CPU gradients that are short enough are left alone: scaling them by 1 is a pass over all of them. On a GPU to
-    look at the norm would be to wait for it.
+    The attributes are those by which GradScaler tells a fused optimiser its loss scale.
     """
-    norm = nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
-    if norm.device.type != "cpu" or not norm <= max_norm:
-        nn.utils.clip_grads_with_norm_(model.parameters(), max_norm, norm)
+    too_long = not bool(norm <= max_norm)
+    scaled: Any = optimizer
+    scaled.grad_scale = (norm + 1e-6) / max_norm if too_long else None
+    scaled.found_inf = None
 
 
 def rate_factor(step: int, total_steps: int, *, warmup_share: float) -> float:

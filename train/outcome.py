@@ -18,6 +18,7 @@ from testbed.records.files import file_sha256
 from testbed.records.training import TrainingRun
 from train.ledger import Prediction
 from train.loop import Loop
+from train.roofline import place
 
 if TYPE_CHECKING:
     from train.stage import Stage
@@ -34,6 +35,7 @@ class Outcome:
         prediction: of its memory.
         num_truncated: training texts that were cut.
         gemm_flops_per_s: measured peak of all processes together.
+        triad_bytes_per_s: measured bandwidth of all processes together.
         test_logits: float32 [texts, labels], of the test split.
     """
 
@@ -41,6 +43,7 @@ class Outcome:
     prediction: Prediction
     num_truncated: int
     gemm_flops_per_s: float
+    triad_bytes_per_s: float
     test_logits: NDArray[np.float32]
 
 
@@ -91,6 +94,16 @@ def record_of(stage: Stage, outcome: Outcome, files: dict[str, str]) -> Training
         accuracy=accuracy(outcome.test_logits.argmax(axis=1), stage.tokens["test"].labels),
         checkpoint=files,
         num_processes=stage.processes.world_size,
+        num_nodes=stage.processes.num_nodes,
+        parallel="none" if stage.processes.alone else "ddp",
+        roofline=place(
+            [row for row in rows if row["forward_s"] is not None],
+            loop.cost,
+            num_parameters=outcome.prediction.parameters_bytes // 4,
+            num_processes=stage.processes.world_size,
+            gemm=outcome.gemm_flops_per_s,
+            triad=outcome.triad_bytes_per_s,
+        ),
         resumed_from_step=loop.resumed_from_step,
         switches={
             "threads": torch.get_num_threads(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from testbed.meter import Meter
@@ -48,6 +48,11 @@ class Phases:
             found[name] = add(found[name], usage) if name in found else usage
         return found
 
+    def become(self, usage: Mapping[str, Usage]) -> None:
+        """Take these figures, such as those of all processes together, for what was measured so far."""
+        assert self._open is None
+        self._closed = dict(usage)
+
     def total(self) -> Usage:
         """Return the sum of the closed phases."""
         first, *others = self._closed.values()
@@ -70,6 +75,31 @@ def add(first: Usage, second: Usage) -> Usage:
         peak_device_bytes=_larger(first.peak_device_bytes, second.peak_device_bytes),
         context_switches=_sum(first.context_switches, second.context_switches),
     )
+
+
+def together(processes: Sequence[tuple[int, Mapping[str, Usage]]]) -> dict[str, Usage]:
+    """Return the phases of several processes, given with their local ranks, as one: they ran side by side.
+
+    Seconds on the wall are the longest ones; CPU and device seconds, peaks and energy are summed. A CPU's energy
+    counter counts the whole machine, so one process of each machine speaks for it; a GPU's is its own process's.
+    """
+    found: dict[str, Usage] = {}
+    for local_rank, phases in processes:
+        for name, usage in phases.items():
+            if name not in found:
+                found[name] = usage
+                continue
+            counts = local_rank == 0 or usage.device_s is not None
+            before = found[name]
+            found[name] = add(before, usage).model_copy(
+                update={
+                    "wall_s": max(before.wall_s, usage.wall_s),
+                    "energy": _add_energy(before.energy, usage.energy) if counts else before.energy,
+                    "peak_rss_bytes": _sum(before.peak_rss_bytes, usage.peak_rss_bytes),
+                    "peak_device_bytes": _sum(before.peak_device_bytes, usage.peak_device_bytes),
+                }
+            )
+    return found
 
 
 def _add_energy(first: Energy, second: Energy) -> Energy:

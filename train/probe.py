@@ -11,8 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
+from train.operators import quick
 from train.precision import Precision
 
 # Both figures are constant + rows × (a + b·length + c·length²): four shapes determine the four coefficients.
@@ -25,24 +28,67 @@ class BatchCost:
 
     coefficients: tuple[float, ...]
 
-    def at(self, rows: int, length: int) -> float:
+    def at(self, rows: float, length: float) -> float:
         """Return the figure of a batch of ``rows`` texts padded to ``length`` tokens."""
         return float(np.dot(_features(rows, length), self.coefficients))
 
 
-def flops(model: Any, device: torch.device) -> BatchCost:  # noqa: ANN401 - transformers is untyped
-    """Return the FLOPs of a forward and backward pass in training mode, multiply-adds times 2.
+@dataclass(frozen=True)
+class StepCost:
+    """What each pass over a batch computes, multiply-adds times 2, and moves, in bytes."""
 
-    Attention is counted as plain products: the counter does not know every fused kernel.
+    forward_flops: BatchCost
+    backward_flops: BatchCost
+    forward_bytes: BatchCost
+    backward_bytes: BatchCost
+
+    def flops(self, rows: int, length: int) -> float:
+        """Return both passes' FLOPs over a batch of ``rows`` texts padded to ``length`` tokens."""
+        return self.forward_flops.at(rows, length) + self.backward_flops.at(rows, length)
+
+
+class _Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes of every operator's inputs and outputs; views move none."""
+
+    moved_bytes = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401 - torch's own types
+        types: Any,  # noqa: ANN401
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            tensors = [leaf for leaf in tree_leaves((args, kwargs, result)) if isinstance(leaf, Tensor)]
+            self.moved_bytes += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return result
+
+
+def step_cost(model: Any, device: torch.device, precision: Precision) -> StepCost:  # noqa: ANN401
+    """Return what a forward and a backward pass compute and move, apart; an untouched embedding row counts as moved.
+
+    Attention is counted as plain products: the FLOP counter does not know every fused kernel. Working weights in bf16
+    (`train.weights`) move less than the autocast that is probed here, by up to the casts.
     """
 
-    def measure(rows: int, length: int) -> float:
+    def passes(rows: int, length: int) -> tuple[float, float, float, float]:
         with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-            _forward(model, rows, length, device).sum().backward()  # type: ignore[no-untyped-call]
+            loss = _forward(model, rows, length, device).sum()
+            forward = counter.get_total_flops()
+            loss.backward()  # type: ignore[no-untyped-call]
+            backward = counter.get_total_flops() - forward
+        traffic = _Traffic()  # type: ignore[no-untyped-call]
+        with traffic, precision.autocast(device), quick(device):
+            loss = _forward(model, rows, length, device).sum()
+            forward_bytes = traffic.moved_bytes
+            loss.backward()  # type: ignore[no-untyped-call]
         model.zero_grad(set_to_none=True)
-        return float(counter.get_total_flops())
+        return forward, backward, forward_bytes, traffic.moved_bytes - forward_bytes
 
-    return _fit(measure)
+    measured = {shape: passes(*shape) for shape in SHAPES}
+    return StepCost(*(_fit(lambda *shape, figure=figure: measured[shape][figure]) for figure in range(4)))
 
 
 def saved_bytes(model: Any, device: torch.device, precision: Precision) -> BatchCost:  # noqa: ANN401
@@ -60,7 +106,8 @@ def saved_bytes(model: Any, device: torch.device, precision: Precision) -> Batch
                 kept.append(tensor)  # held, so that no address is used twice
             return tensor
 
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), precision.autocast(device):
+        hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+        with hooks, precision.autocast(device), quick(device):
             _forward(model, rows, length, device)
         return float(sum(storages.values()))
 
@@ -74,7 +121,7 @@ def _forward(model: Any, rows: int, length: int, device: torch.device) -> Tensor
     return logits
 
 
-def _features(rows: int, length: int) -> NDArray[np.float64]:
+def _features(rows: float, length: float) -> NDArray[np.float64]:
     return np.array([1.0, rows, rows * length, rows * length**2])
 
 

@@ -45,6 +45,15 @@ class Processes:
         """Whether there is no other."""
         return self.world_size == 1
 
+    def working_dtype(self, precision: str) -> torch.dtype:
+        """Return the type of the working weights (`train.weights`).
+
+        Narrow ones are for one process on a CPU, where they were measured to pay; elsewhere autocast does the casting,
+        so that gradients are averaged in FP32.
+        """
+        narrow = self.alone and self.device.type == "cpu" and precision == "bf16"
+        return torch.bfloat16 if narrow else torch.float32
+
     def total(self, figures: Sequence[float]) -> list[float]:
         """Return the sums of these figures over all processes."""
         if self.alone:
@@ -68,6 +77,19 @@ class Processes:
         dist.broadcast_object_list(box, src=0)
         assert box[0] is not None
         return box[0]
+
+    def gather(self, own: T) -> list[T]:
+        """Return every process's object, by rank, everywhere."""
+        if self.alone:
+            return [own]
+        found: list[T | None] = [None] * self.world_size
+        dist.all_gather_object(found, own)
+        return [item for item in found if item is not None]
+
+    @property
+    def num_nodes(self) -> int:
+        """How many machines (torchrun's nodes) the processes run on."""
+        return self.world_size // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if not self.alone else 1
 
     def wait(self) -> None:
         """Wait until every process is here."""

@@ -2,72 +2,93 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 
 from testbed.ceilings import Rate
-from testbed.records.base import Frozen
-from testbed.records.training import TrainingRun
+from testbed.records.training import RooflinePoint, TrainingRoofline
 from train.ceilings import DTYPES, SIZES, gemm_flops_per_s
+from train.probe import BatchCost, StepCost
 
 # A step that waits longer than this for its data is bound by them, whatever its arithmetic does.
 DATA_BOUND_SHARE = 0.2
-# Products that run at less than this share of the peak are not what the step's time goes into.
-COMPUTE_BOUND_SHARE = 0.5
 # AdamW reads the weight, the gradient and two moments, and writes the weight and the moments, 4 bytes each.
 OPTIMIZER_BYTES_A_PARAMETER = 7 * 4
+# Its arithmetic: a dozen multiply-adds a parameter at most, which no step waits for.
+OPTIMIZER_FLOPS_A_PARAMETER = 24
 
-Bound = Literal["compute", "memory", "data"]
+Part = Literal["forward", "backward", "optimizer", "step"]
 
 
-class Roofline(Frozen):
-    """Where a training stands.
+def place(
+    rows: Sequence[dict[str, Any]],
+    cost: StepCost,
+    *,
+    num_parameters: int,
+    num_processes: int,
+    gemm: float,
+    triad: float,
+) -> TrainingRoofline:
+    """Return where the steps stand.
 
-    Attributes:
-        bound: the verdict.
-        reason: the figures that led to it.
-        flops_per_s: of forward and backward pass, padding counted.
-        share_of_gemm: of the measured peak of the same dtype and thread count.
-        optimizer_bytes_per_s: that the optimiser's step must move at least, over its time.
-        share_of_bandwidth: of the measured triad; None where no triad was given.
-        data_wait_share: of the step.
+    Args:
+        rows: the journal's, those that were taken apart.
+        cost: of a pass over a batch.
+        num_parameters: that the optimiser updates.
+        num_processes: that share each batch; each reads all weights.
+        gemm: best FLOP/s of the training's dtype, all processes together.
+        triad: best bytes/s, all processes together.
     """
+    shapes = [(row["num_texts"] / num_processes, row["num_padded_tokens"] / row["num_texts"]) for row in rows]
 
-    bound: Bound
-    reason: str
-    flops_per_s: float
-    share_of_gemm: float
-    optimizer_bytes_per_s: float
-    share_of_bandwidth: float | None
-    data_wait_share: float
+    def total(figure: BatchCost) -> float:
+        return num_processes * sum(figure.at(*shape) for shape in shapes)
+
+    updates = num_parameters * num_processes * len(rows)
+    work = {
+        "forward": (total(cost.forward_flops), total(cost.forward_bytes)),
+        "backward": (total(cost.backward_flops), total(cost.backward_bytes)),
+        "optimizer": (
+            float(OPTIMIZER_FLOPS_A_PARAMETER * updates),
+            float(OPTIMIZER_BYTES_A_PARAMETER * updates),
+        ),
+    }
+    seconds = {part: sum(row[f"{part}_s"] for row in rows) for part in work}
+    work["step"] = (sum(flops for flops, _ in work.values()), sum(moved for _, moved in work.values()))
+    seconds["step"] = sum(row["wall_s"] for row in rows)
+    waiting = sum(row["data_wait_s"] for row in rows) / seconds["step"]
+    points = tuple(
+        _point(part, *work[part], seconds[part], gemm=gemm, triad=triad, waiting=waiting if part == "step" else 0.0)
+        for part in ("forward", "backward", "optimizer", "step")
+    )
+    whole = points[-1]
+    reason = (
+        f"{waiting:.1%} of the step is waiting for data; its arithmetic runs at {whole.share_of_gemm:.0%} of the GEMM "
+        f"peak, its operators move {whole.share_of_triad:.0%} of what the triad moved a second"
+    )
+    return TrainingRoofline(
+        gemm_flops_per_s=gemm, triad_bytes_per_s=triad, points=points, bound=whole.bound, reason=reason
+    )
 
 
-def place(run: TrainingRun, triad: Rate | None = None) -> Roofline:
-    """Return where a training's steps stand under the ceilings that were measured on the same machine."""
-    split = run.step_split
-    assert run.gemm_flops_per_s is not None
-    assert run.memory is not None
-    measured_flops = run.model_flops * split.num_steps / run.num_steps
-    flops_per_s = measured_flops / (split.forward_s + split.backward_s)
-    trained_parameters = run.memory.parameters_bytes / 4
-    optimizer_bytes_per_s = OPTIMIZER_BYTES_A_PARAMETER * trained_parameters * split.num_steps / split.optimizer_s
-    waiting = split.data_wait_s / split.wall_s
-    share = flops_per_s / run.gemm_flops_per_s
-    bound: Bound = "memory"
-    reason = f"products run at {share:.0%} of the GEMM peak: the passes between them, which move data, take the time"
-    if waiting >= DATA_BOUND_SHARE:
-        bound, reason = "data", f"{waiting:.0%} of the step is waiting for the next batch"
-    elif share >= COMPUTE_BOUND_SHARE:
-        bound, reason = "compute", f"products run at {share:.0%} of the GEMM peak"
-    return Roofline(
-        bound=bound,
-        reason=reason,
-        flops_per_s=flops_per_s,
-        share_of_gemm=share,
-        optimizer_bytes_per_s=optimizer_bytes_per_s,
-        share_of_bandwidth=optimizer_bytes_per_s / triad.per_s if triad else None,
-        data_wait_share=waiting,
+def _point(
+    part: Part, flops: float, moved_bytes: float, seconds: float, *, gemm: float, triad: float, waiting: float
+) -> RooflinePoint:
+    share_of_gemm, share_of_triad = flops / seconds / gemm, moved_bytes / seconds / triad
+    bound: Literal["compute", "memory", "data"] = "compute" if share_of_gemm >= share_of_triad else "memory"
+    return RooflinePoint(
+        part=part,
+        flops=flops,
+        moved_bytes=moved_bytes,
+        seconds=seconds,
+        flops_per_s=flops / seconds,
+        bytes_per_s=moved_bytes / seconds,
+        flops_per_byte=flops / moved_bytes,
+        share_of_gemm=share_of_gemm,
+        share_of_triad=share_of_triad,
+        bound="data" if waiting >= DATA_BOUND_SHARE else bound,
     )
 
 

@@ -23,7 +23,7 @@ from testbed.records.files import save
 from testbed.records.training import TrainingRun
 from testbed.tokenization import TextTokenizer
 from train import ledger, probe
-from train.ceilings import gemm_flops_per_s
+from train.ceilings import gemm_flops_per_s, triad_bytes_per_s
 from train.checkpoint import Checkpoints, Saved
 from train.config import Recipe, TrainConfig
 from train.evaluate import logits_of
@@ -33,7 +33,7 @@ from train.loop import Loop
 from train.model import max_positions, shape_of
 from train.objective import Objective
 from train.outcome import Outcome, record_of, write_checkpoint
-from train.phases import Phases
+from train.phases import Phases, together
 from train.precision import Precision, choose
 from train.processes import Processes
 from train.targets import Targets
@@ -105,7 +105,8 @@ class Stage:
         with self.phases.phase("prepare"):
             feed = self._feed(targets)
             # First a forward and a backward pass: what they load and keep belongs to the base of the prediction.
-            cost = probe.flops(self.model, self.processes.device)
+            cost = probe.step_cost(self.model, self.processes.device, precision)
+            triad = sum(self.processes.total([triad_bytes_per_s(self.processes.device)]))
             prediction = self._predict(feed, precision)
             loop = self._loop(checkpoints, feed, precision, gemm, cost)
         if saved:
@@ -115,7 +116,7 @@ class Stage:
         with self.phases.phase("evaluate"):
             test_logits = self._test_logits()
         vocabulary.restore(self.model, whole_embedding)
-        return self._finish(Outcome(loop, prediction, num_truncated, gemm, test_logits))
+        return self._finish(Outcome(loop, prediction, num_truncated, gemm, triad, test_logits))
 
     def evaluate_dev(self, precision: Precision) -> float:
         """Return the accuracy on the dev split, in the training's own precision."""
@@ -174,7 +175,7 @@ class Stage:
         return prediction
 
     def _loop(
-        self, checkpoints: Checkpoints, feed: Feed, precision: Precision, gemm: float, cost: probe.BatchCost
+        self, checkpoints: Checkpoints, feed: Feed, precision: Precision, gemm: float, cost: probe.StepCost
     ) -> Loop:
         total_steps = feed.total_steps()
         events = self.work / "tensorboard" if self.processes.main else None
@@ -206,6 +207,7 @@ class Stage:
 
     def _finish(self, outcome: Outcome) -> TrainingRun:
         record: TrainingRun | None = None
+        self.phases.become(together(self.processes.gather((self.processes.local_rank, self.phases.so_far()))))
         if self.processes.main:
             with whole_folder(self.folder) as temporary:
                 with self.phases.phase("save"):

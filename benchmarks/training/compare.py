@@ -1,10 +1,10 @@
 """This project's training against `transformers.Trainer`: same model, data, batch size, epochs and dtype, interleaved.
 
-    python -m benchmarks.training.compare DATASET OUT [--dtype bf16] [--seeds 3] [--peer-python PYTHON]
+    python -m benchmarks.training.compare DATASET OUT --peer-python PYTHON [--threads 2] [--seeds 3]
 
-Each training is a process of its own with one thread, so that its CPU seconds say what it computed even where other
-work shares the machine. The order of the two changes from seed to seed. Writes OUT/runs.jsonl (one line a training) and
-OUT/summary.json. The peer needs `accelerate`; ``--peer-python`` names an interpreter of an environment that has it.
+Both dtypes in one command. Each training is a process of its own; the order of the two changes from seed to seed.
+Writes OUT/runs-<dtype>.jsonl (one line a training) and OUT/summary-<dtype>.json, and prints the README's table. The
+peer needs `accelerate`; ``--peer-python`` names an interpreter of an environment that has it.
 """
 
 from __future__ import annotations
@@ -31,41 +31,88 @@ JOB = {
     "weight_decay": 0.01,
 }
 ARMS = ("ours", "trainer")
+COLUMNS = (
+    "type",
+    "samples/s, this project / Trainer",
+    "per CPU s",
+    "ratio (95 % interval)",
+    "ratio per CPU s",
+    "padded tokens a text",
+    "test accuracy",
+    "s to the Trainer's dev accuracy, each seed",
+    "GEMM share",
+    "waiting for data",
+)
+HEAD = f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}"
 
 
 def main() -> None:
     """Run every training and write what came out."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dataset", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--dtype", choices=["fp32", "bf16"], default="bf16")
-    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--dtypes", nargs="+", choices=["bf16", "fp32"], default=["bf16", "fp32"])
+    parser.add_argument("--epochs", nargs="+", type=int, default=[3, 1], help="of each dtype")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--peer-python", default=sys.executable)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
+    rows = [HEAD]
+    for dtype, epochs in zip(options.dtypes, options.epochs, strict=True):
+        runs = compare(dtype, epochs, options)
+        figures = summary(runs)
+        (options.out / f"summary-{dtype}.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        rows.append(table_row(f"{dtype}, {options.seeds} pairs, {epochs} epochs", figures, runs))
+    print("\n".join(rows))
+
+
+def compare(dtype: str, epochs: int, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return every training of one dtype, both arms, seed by seed; each is also a line in its file."""
     runs = []
-    with (options.out / "runs.jsonl").open("a", encoding="utf-8") as stream:
+    with (options.out / f"runs-{dtype}.jsonl").open("w", encoding="utf-8") as stream:
         for seed in range(options.seeds):
             for arm in ARMS if seed % 2 == 0 else reversed(ARMS):
-                job = JOB | {
-                    "dataset": str(options.dataset),
-                    "dtype": options.dtype,
-                    "epochs": options.epochs,
-                    "seed": seed,
-                }
-                run = {"arm": arm, "dtype": options.dtype, "seed": seed} | train(arm, job, options.peer_python)
+                job = JOB | {"dataset": str(options.dataset), "dtype": dtype, "epochs": epochs, "seed": seed}
+                run = {"arm": arm, "dtype": dtype, "seed": seed, "threads": options.threads}
+                run |= train(arm, job, options.peer_python, options.threads)
                 say(f"{arm} seed {seed}: {run['num_samples'] / run['wall_s']:.1f} samples/s, {run['cpu_s']:.0f} CPU s")
                 runs.append(run)
                 stream.write(json.dumps(run) + "\n")
                 stream.flush()
-    (options.out / "summary.json").write_text(json.dumps(summary(runs), indent=1) + "\n", encoding="utf-8")
+    return runs
 
 
-def train(arm: str, job: dict[str, Any], peer_python: str) -> dict[str, Any]:
+def table_row(name: str, figures: dict[str, Any], runs: list[dict[str, Any]]) -> str:
+    """Return one dtype's line of the README's table."""
+    ours, peer = (figures["arms"][arm] for arm in ARMS)
+    own = [run for run in runs if run["arm"] == "ours"]
+    gemm = statistics.mean(run["forward_backward_flops_per_s"] / run["gemm_flops_per_s"] for run in own)
+    waiting = statistics.mean(run["data_wait_share"] for run in own)
+    cells = [name]
+    cells += [f"{ours[key]:.0f} / {peer[key]:.0f}" for key in ("samples_per_s", "samples_per_cpu_s")]
+    for key in ("ratio_samples_per_s", "ratio_samples_per_cpu_s"):
+        ratio = figures[key]
+        cells.append(f"{ratio['mean']:.2f} ({ratio['interval']['low']:.2f}–{ratio['interval']['high']:.2f})")
+    cells.append(f"{ours['padded_tokens_per_text']:.1f} / {peer['padded_tokens_per_text']:.1f}")
+    cells.append(" / ".join(_accuracy(arm) for arm in (ours, peer)))
+    cells += [" / ".join(_seconds(arm["seconds_to_goal"]) for arm in (ours, peer)), f"{gemm:.0%}", f"{waiting:.1%}"]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _accuracy(arm: dict[str, Any]) -> str:
+    interval = arm["test_accuracy_interval"]
+    return f"{arm['test_accuracy']:.3f} ({interval['low']:.3f}–{interval['high']:.3f})"
+
+
+def _seconds(each: list[float | None]) -> str:
+    return ", ".join("never" if seconds is None else f"{seconds:.0f}" for seconds in each)
+
+
+def train(arm: str, job: dict[str, Any], peer_python: str, threads: int) -> dict[str, Any]:
     """Return the result of one training in a process of its own."""
     python = sys.executable if arm == "ours" else peer_python
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
     command = [python, "-m", f"benchmarks.training.arm_{arm}", json.dumps(job)]
     result = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     answer: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from testbed.errors import UserError
+from testbed.records import TrainingRun, load_as
 from tests.tiny import write_checkpoint
 from train.config import TeacherConfig, TrainConfig
 from train.launch import launch
@@ -31,12 +36,47 @@ def test_two_processes_give_the_loss_curve_of_one(tmp_path: Path, tiny_dataset: 
     np.testing.assert_allclose(curves[1], curves[0], rtol=1e-3, atol=1e-4)
     assert curves[0][-1] < 0.9 * curves[0][0]
     assert two.num_processes == 2
+    assert (one.parallel, two.parallel, two.num_nodes) == ("none", "ddp", 1)
+    assert two.roofline is not None
+    assert two.roofline.points[-1].flops == pytest.approx(two.model_flops, rel=0.1)
     assert two.num_samples == one.num_samples
     assert two.num_tokens == one.num_tokens
     assert one.step_split.sync_s == 0
     assert two.step_split.sync_s > 0
     logits = [np.load(tmp_path / name / "test_logits.npy") for name in ("one", "two")]
     np.testing.assert_allclose(logits[1], logits[0], atol=0.02)
+
+
+@pytest.mark.long
+def test_two_nodes_of_one_process_train_as_one(tmp_path: Path, tiny_dataset: Path) -> None:
+    config = config_for(write_checkpoint(tmp_path / "start", dropout=0.0))
+    train_teacher(config, dataset=tiny_dataset, folder=tmp_path / "one")
+    section = tmp_path / "train.json"
+    section.write_text(config.model_dump_json(), encoding="utf-8")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
+    command += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
+    training = ["-m", "train", "teacher", str(section), "--dataset", str(tiny_dataset), "--folder"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    # On one machine the two share a disk; each node works in a folder of its own, as on machines of their own.
+    nodes = [
+        subprocess.Popen(
+            [*command, "--node-rank", str(rank), *training, str(tmp_path / f"node-{rank}" / "teacher")],
+            env=environment,
+        )
+        for rank in range(2)
+    ]
+    assert [node.wait(timeout=300) for node in nodes] == [0, 0]
+    record = load_as(TrainingRun, tmp_path / "node-0" / "teacher" / "record.json")
+    assert (record.num_processes, record.num_nodes, record.parallel) == (2, 2, "ddp")
+    curves = [
+        pq.read_table(folder / "steps.parquet").column("loss").to_numpy()
+        for folder in (tmp_path / "one", tmp_path / "node-0" / "teacher")
+    ]
+    np.testing.assert_allclose(curves[1], curves[0], rtol=1e-3, atol=1e-4)
+    assert not (tmp_path / "node-1" / "teacher").exists()
 
 
 def test_a_failure_in_the_processes_is_one_error(tmp_path: Path, tiny_dataset: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from testbed.ceilings import Rate, gemm, triad
-from testbed.machine import provenance
-from testbed.records import Accuracy, Energy, Interval, MemoryLedger, ModelShape, StepSplit, TrainingRun, Usage
+from testbed.ceilings import gemm, triad
+from train.ceilings import triad_bytes_per_s
+from train.probe import BatchCost, StepCost
 from train.roofline import copy_ceiling, place, torch_ceilings
 from train.scaling import _verdict
 
@@ -27,64 +27,33 @@ def test_torch_gives_a_rate_for_each_type() -> None:
     assert copy_ceiling(torch.device("cpu")) is None
 
 
-def run_with(*, waiting_s: float, flops: float) -> TrainingRun:
-    usage = Usage(wall_s=10, cpu_s=10, energy=Energy(reason="no counter"))
-    split = StepSplit(
-        num_steps=10,
-        data_wait_s=waiting_s,
-        copy_s=0,
-        forward_s=3,
-        backward_s=6,
-        sync_s=0,
-        optimizer_s=1,
-        other_s=0,
-        wall_s=10 + waiting_s,
-    )
-    ledger = MemoryLedger(
-        parameters_bytes=4_000_000,
-        gradients_bytes=0,
-        optimizer_bytes=0,
-        activations_bytes=0,
-        predicted_bytes=0,
-        measured_peak_bytes=None,
-    )
-    return TrainingRun(
-        **provenance({}, {}),
-        stage="teacher",
-        initialised_from="x",
-        model=ModelShape(architecture="x", num_parameters=1, num_layers=1, hidden_size=1, num_labels=2, max_length=8),
-        seed=0,
-        usage=usage,
-        phases={"train": usage},
-        dtype="fp32",
-        dtype_reason="asked for",
-        num_steps=10,
-        num_samples=1,
-        num_tokens=1,
-        num_padded_tokens=1,
-        num_truncated=0,
-        samples_per_s=1,
-        tokens_per_s=1,
-        model_flops=flops,
-        gemm_flops_per_s=100e9,
-        step_split=split,
-        memory=ledger,
-        epochs=(),
-        accuracy=Accuracy(value=1, interval=Interval(low=0, high=1, method="wilson"), num_samples=1),
-        checkpoint={},
-    )
+def cost_of(flops: float, moved_bytes: float) -> StepCost:
+    forward, backward = (BatchCost((share * flops / 3, 0.0, 0.0, 0.0)) for share in (1, 2))
+    return StepCost(forward, backward, *(BatchCost((moved_bytes / 2, 0.0, 0.0, 0.0)) for _ in range(2)))
 
 
 @pytest.mark.parametrize(
-    ("waiting_s", "flops", "bound"), [(0.1, 720e9, "compute"), (0.1, 90e9, "memory"), (5.0, 720e9, "data")]
+    ("waiting_s", "flops", "moved_bytes", "bound"),
+    [(0.01, 70e9, 1e9, "compute"), (0.01, 9e9, 8e9, "memory"), (0.5, 70e9, 1e9, "data")],
 )
-def test_a_training_is_bound_by_what_takes_its_time(waiting_s: float, flops: float, bound: str) -> None:
-    bandwidth = Rate(what="triad", num_threads=1, per_s=1e9, unit="bytes", how="", repeats=1)
-    found = place(run_with(waiting_s=waiting_s, flops=flops), bandwidth)
-    assert found.bound == bound
-    assert found.share_of_gemm == pytest.approx(flops / 9 / 100e9)
-    # 1,000,000 parameters × 28 bytes × 10 steps in one second
-    assert found.share_of_bandwidth == pytest.approx(0.28)
+def test_a_step_is_bound_by_the_ceiling_that_is_nearer(
+    waiting_s: float, flops: float, moved_bytes: float, bound: str
+) -> None:
+    row = {"num_texts": 8, "num_padded_tokens": 80, "data_wait_s": waiting_s, "wall_s": 1 + waiting_s}
+    rows = [row | {"forward_s": 0.3, "backward_s": 0.6, "optimizer_s": 0.1}] * 10
+    found = place(rows, cost_of(flops, moved_bytes), num_parameters=1_000_000, num_processes=1, gemm=100e9, triad=10e9)
+    points = {point.part: point for point in found.points}
+    assert found.bound == points["step"].bound == bound
+    assert points["forward"].flops_per_s == pytest.approx(flops / 3 / 0.3)
+    assert points["forward"].flops_per_byte == pytest.approx(flops / 3 / (moved_bytes / 2))
+    # 1,000,000 parameters × 28 bytes in a tenth of a second, of 10 GB/s
+    assert points["optimizer"].share_of_triad == pytest.approx(0.028)
+    assert points["step"].flops == pytest.approx(sum(points[part].flops for part in points if part != "step"))
+    assert points["optimizer"].bound == "memory"
+
+
+def test_the_triad_moves_bytes_at_a_rate_of_memory() -> None:
+    assert 1e8 < triad_bytes_per_s(torch.device("cpu")) < 1e13
 
 
 def test_scaling_says_when_more_is_slower() -> None:
