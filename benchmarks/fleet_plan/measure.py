@@ -3,7 +3,7 @@
 python benchmarks/fleet_plan/measure.py RUN --variant student-int8 --traffic experiments/day.csv --out FOLDER
 
 RUN is a finished run: its bundle is served and its test split sent. The load tests go to a run folder of their own
-(``--work``), so that ``breakeven report WORK`` shows them. Prints the tables of the README.
+(``--work``), so that ``breakeven report WORK`` shows them. Prints the tables, and writes figures.json and README.md.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from loadtests import capacity
 from loadtests.config import LoadTestConfig
 from loadtests.suite import Subject, bundle_bench, serving
-from report.charts.simulation import is_within_interval
+from report.charts.simulation import is_within_interval, sentence
 from report.config import FleetConfig, ReportConfig
 from report.evidence import gather
 from report.fleet.plan import plan_fleet
@@ -35,6 +35,30 @@ LOAD_S = 15.0
 SCALES = (1e5, 1e6, 1e7, 1e8, 1e9)
 SAMPLES = (2_000, 10_000)
 PARTS = ("bundle", "dataset", "teacher", "student", "experiment.json")
+
+README = """# The fleet plan: how fast, how close
+
+`benchmarks/fleet_plan/measure.py RUN --variant {variant} --profile {profile} --traffic {traffic} --out FOLDER`, which
+makes its own load tests. Machine: {machine}. The traffic's file is an invented day (night low, midday peak), scaled to
+each row's queries a day.
+
+## Time
+
+{scales}
+
+The last row takes a fifth of the sample.
+
+## Error
+
+One start of the server; every load {passes} times for {load_s:g} s, the second time backwards, each with arrivals of
+its own. Each load test is simulated with its own arrivals, texts and batch times, every disturbance when it came; the
+last column takes the batch times of all the other tests, from drawn starts. "Inside": inside the measured p99's own
+95 % interval. Latencies are of answered queries, from sending.
+
+{checks}
+
+{said}
+"""
 
 
 def main() -> None:
@@ -59,6 +83,18 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "figures.json").write_text(json.dumps(figures, indent=1) + "\n")
     print("\n".join(["", *scales_table(rows)]))
+    text = README.format(
+        variant=options.variant,
+        profile=options.profile,
+        traffic=options.traffic,
+        machine=f"{machine['cpu_model']}, {machine['usable_cores']:g} cores",
+        passes=PASSES,
+        load_s=LOAD_S,
+        scales="\n".join(scales_table(rows)),
+        checks="\n".join(checks_table(checks)),
+        said=sentence(checks),
+    )
+    (options.out / "README.md").write_text(text, encoding="utf-8")
 
 
 def read_options() -> argparse.Namespace:
