@@ -19,6 +19,7 @@ from tests.served import Running, running, write_bundle
 
 pytestmark = pytest.mark.integration
 
+PATIENT = {"x-breakeven-timeout-ms": "20000"}
 REQUEST = b'POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: 17\r\n\r\n{"inputs": "cat"}'
 
 
@@ -69,7 +70,7 @@ async def hammer(server: Running, outcomes: Counter[str], *, stop: asyncio.Event
         async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
             for _ in range(5):
                 try:
-                    answer = await client.post("/predict", json={"inputs": "cat"})
+                    answer = await client.post("/predict", json={"inputs": "cat"}, headers=PATIENT)
                 except httpx.ConnectError:
                     outcomes["refused"] += 1
                     stop.set()

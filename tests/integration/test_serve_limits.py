@@ -24,6 +24,8 @@ from tests.served import Running, running, write_bundle
 pytestmark = pytest.mark.integration
 
 SLOW = "slowword"
+# A slow machine takes longer for a long batch than the server's own deadline allows.
+PATIENT = {"x-breakeven-timeout-ms": "60000"}
 
 
 @pytest.fixture(scope="module")
@@ -136,12 +138,12 @@ def test_urgent_requests_overtake(server: Running) -> None:
         async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
 
             async def one(name: str, text: str, priority: str) -> None:
-                headers = {"x-breakeven-priority": priority}
+                headers = {"x-breakeven-priority": priority, **PATIENT}
                 assert (await client.post("/predict", json={"inputs": text}, headers=headers)).status_code == 200
                 order.append(name)
 
             first = asyncio.create_task(one("first", "longword", "low"))
-            await asyncio.sleep(0.02)  # it is running now, and what follows waits for it
+            await asyncio.to_thread(wait_for_in_flight, server, 1)  # it is running now, and what follows waits for it
             await asyncio.gather(
                 *(one("low", f"{SLOW} what is the name of a big one", "low") for _ in range(4)),
                 one("high", "cat", "high"),
@@ -205,7 +207,8 @@ def test_out_of_memory_is_a_typed_answer_to_the_guilty_text_alone(server: Runnin
     async def ask() -> list[httpx.Response]:
         async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
             texts = ["longword", "cat", "hugeword", "dog"]  # the first one lets the others wait, and so share a batch
-            return await asyncio.gather(*(client.post("/predict", json={"inputs": text}) for text in texts))
+            asking = (client.post("/predict", json={"inputs": text}, headers=PATIENT) for text in texts)
+            return await asyncio.gather(*asking)
 
     answers = asyncio.run(ask())
     assert [answer.status_code for answer in answers] == [200, 200, 503, 200]
