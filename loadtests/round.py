@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterator
+from itertools import cycle
 
 import gevent
 import numpy as np
@@ -21,6 +22,7 @@ from loadtests.rows import Row, error_kind
 from loadtests.texts import pick, read_texts
 
 MAX_CONNECTIONS = 8192
+CLOSED_LOOP_PASSES = 100  # shuffled anew each; then the same order comes again
 LEAD_S = 0.05  # between drawing the plan and its first moment, so that nothing is late from the start
 
 
@@ -114,9 +116,11 @@ class Round:
         The latency counts from that moment, as in every closed loop: what the wait for the last answer held back is
         not seen.
         """
-        texts = iter(pick(len(self._texts), 1_000_000, seed=self._plan.seed))
+        texts = cycle(pick(len(self._texts), len(self._texts) * CLOSED_LOOP_PASSES, seed=self._plan.seed))
         self._begin_s = self._first_moment_s()
-        self._sleep_until(self._begin_s, Alarm())
+        alarm = Alarm()
+        self._sleep_until(self._begin_s, alarm)
+        alarm.close()
         users = Group()
         for number in range(self._index, self._plan.users, self._shares):
             users.spawn(self._user, number, texts)

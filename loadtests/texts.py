@@ -44,7 +44,8 @@ def _parse(path: Path) -> list[str]:
     if path.suffix == ".csv":
         with path.open(newline="", encoding="utf-8") as stream:
             return [row["text"] for row in csv.DictReader(stream)]
-    lines = path.read_text(encoding="utf-8").splitlines()
+    # Not splitlines(): a text may hold U+2028 or U+0085, which end no line of a file.
+    lines = path.read_text(encoding="utf-8").split("\n")
     if path.suffix == ".jsonl":
         return [str(json.loads(line)["text"]) for line in lines if line.strip()]
     return lines

@@ -89,8 +89,8 @@ def test_many_lines_at_once_are_what_the_recursion_says(bench: Bench, service: s
 @pytest.mark.long
 @pytest.mark.parametrize("service", ["constant", "exponential"])
 def test_quantiles_are_those_of_queueing_theory(bench: Bench, service: str) -> None:
-    options = ("--service", service, "--service-s", "0.05", "--lines", "20")
-    found, rows = measured(bench, *options, rate_qps=240, duration_s=25)
+    options = ("--service", service, "--service-s", "0.05", "--lines", "40")
+    found, rows = measured(bench, *options, rate_qps=480, duration_s=25)
     known = told(rows)
     recursion_s = lindley_lines_s(rows.scheduled_s, known.service_s, known.line)
     theory = {"constant": md1_sojourn_s, "exponential": mm1_sojourn_s}[service]
@@ -100,7 +100,7 @@ def test_quantiles_are_those_of_queueing_theory(bench: Bench, service: str) -> N
         low_s, high_s = quantile_interval(rows.latency_s, known.line, share)
         # The interval covers 95 %: six of them, widened by half, all hold but once in some thousand runs.
         half_s = 0.75 * (high_s - low_s)
-        assert abs(value_s(found, name) - theory(share, rate_qps=240 / 20, service_s=0.05)) < half_s
+        assert abs(value_s(found, name) - theory(share, rate_qps=480 / 40, service_s=0.05)) < half_s
 
 
 def test_a_stall_shows_in_the_tail_as_the_arithmetic_says(bench: Bench) -> None:

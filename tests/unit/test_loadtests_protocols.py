@@ -63,6 +63,11 @@ def test_texts_come_from_jsonl_csv_and_plain_lines(tmp_path: Path) -> None:
         assert read_texts(tmp_path / name) == ["one", "two"]
 
 
+def test_line_separators_within_a_text_end_no_line(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "one\u2028two\x85three"}\n{"text": "four"}\n', encoding="utf-8")
+    assert read_texts(tmp_path / "a.jsonl") == ["one\u2028two\x85three", "four"]
+
+
 @pytest.mark.parametrize(("name", "content"), [("a.jsonl", '{"x": 1}\n'), ("a.csv", "x\n1\n"), ("a.txt", " \n")])
 def test_a_file_without_texts_is_refused_by_name(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)

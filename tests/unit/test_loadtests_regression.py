@@ -28,6 +28,12 @@ def test_a_server_that_became_slower_is_one_and_a_faster_one_is_not(name: str, s
     assert slower.interval.low <= slower.value <= slower.interval.high
 
 
+def test_less_than_two_starts_differ_by_is_none() -> None:
+    constant = np.full(2000, 0.01)
+    assert not latency_ratio(constant * 1.04, constant, "p50", 0.5).regressed
+    assert latency_ratio(constant * 1.06, constant, "p50", 0.5).regressed
+
+
 def test_late_spells_widen_the_interval() -> None:
     scattered, together = latencies(1), np.sort(latencies(1))
     wide = latency_ratio(together, latencies(2), "p99", 0.99).interval
