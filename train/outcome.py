@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from testbed.machine import provenance
 from testbed.metrics import accuracy
 from testbed.records.files import file_sha256
-from testbed.records.training import TrainingRun
+from testbed.records.training import ClockEvents, TrainingRun
 from train.ledger import Prediction
 from train.loop import Loop
 from train.roofline import place
@@ -36,6 +36,7 @@ class Outcome:
         num_truncated: training texts that were cut.
         gemm_flops_per_s: measured peak of all processes together.
         triad_bytes_per_s: measured bandwidth of all processes together.
+        clock_events: of the main process's GPU while it trained.
         test_logits: float32 [texts, labels], of the test split.
     """
 
@@ -44,6 +45,7 @@ class Outcome:
     num_truncated: int
     gemm_flops_per_s: float
     triad_bytes_per_s: float
+    clock_events: ClockEvents
     test_logits: NDArray[np.float32]
 
 
@@ -94,6 +96,7 @@ def record_of(stage: Stage, outcome: Outcome, files: dict[str, str]) -> Training
         accuracy=accuracy(outcome.test_logits.argmax(axis=1), stage.tokens["test"].labels),
         checkpoint=files,
         num_processes=stage.processes.world_size,
+        clock_events=outcome.clock_events,
         num_nodes=stage.processes.num_nodes,
         parallel="none" if stage.processes.alone else "ddp",
         roofline=place(

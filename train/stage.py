@@ -25,6 +25,7 @@ from testbed.tokenization import TextTokenizer
 from train import ledger, probe
 from train.ceilings import gemm_flops_per_s, triad_bytes_per_s
 from train.checkpoint import Checkpoints, Saved
+from train.clocks import ClockWatch
 from train.config import Recipe, TrainConfig
 from train.evaluate import logits_of
 from train.feed import Feed, balanced_weights
@@ -112,11 +113,12 @@ class Stage:
         if saved:
             self.phases.go_on_from(saved.about.phases)
             say(f"train {self.name}: going on after step {saved.about.step} of {loop.total_steps}")
-        loop.run(saved)
+        with ClockWatch(self.processes.device.index) as clocks:
+            loop.run(saved)
         with self.phases.phase("evaluate"):
             test_logits = self._test_logits()
         vocabulary.restore(self.model, whole_embedding)
-        return self._finish(Outcome(loop, prediction, num_truncated, gemm, triad, test_logits))
+        return self._finish(Outcome(loop, prediction, num_truncated, gemm, triad, clocks.events, test_logits))
 
     def evaluate_dev(self, precision: Precision) -> float:
         """Return the accuracy on the dev split, in the training's own precision."""

@@ -44,6 +44,10 @@ def test_a_gpu_learns_and_says_where_its_steps_go(tmp_path: Path, tiny_dataset: 
     assert run.usage.device_s is not None
     assert run.memory is not None
     assert run.memory.measured_peak_bytes is not None
+    assert run.clock_events is not None
+    assert run.clock_events.num_samples
+    assert run.clock_events.throttled_share is not None
+    assert run.clock_events.max_sm_mhz is not None
     rows = pq.read_table(tmp_path / "teacher" / "steps.parquet").to_pylist()
     sampled = [row for row in rows if row["forward_s"] is not None]
     assert [row["step"] for row in sampled] == list(range(0, run.num_steps, GPU_SAMPLE_EVERY))

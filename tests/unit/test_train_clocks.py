@@ -1,0 +1,50 @@
+"""Clock events: every bit has its name, and shares are of samples."""
+
+from __future__ import annotations
+
+import pynvml
+import pytest
+
+from train.clocks import REASONS, ClockWatch, decode, summarise
+
+
+def test_the_bits_are_nvmls_own() -> None:
+    named = {
+        "gpu_idle": pynvml.nvmlClocksEventReasonGpuIdle,
+        "applications_clocks_setting": pynvml.nvmlClocksEventReasonApplicationsClocksSetting,
+        "sw_power_cap": pynvml.nvmlClocksEventReasonSwPowerCap,
+        "hw_slowdown": pynvml.nvmlClocksThrottleReasonHwSlowdown,
+        "sync_boost": pynvml.nvmlClocksEventReasonSyncBoost,
+        "sw_thermal_slowdown": pynvml.nvmlClocksEventReasonSwThermalSlowdown,
+        "hw_thermal_slowdown": pynvml.nvmlClocksThrottleReasonHwThermalSlowdown,
+        "hw_power_brake_slowdown": pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
+        "display_clock_setting": pynvml.nvmlClocksEventReasonDisplayClockSetting,
+    }
+    assert {name: bit for bit, name in REASONS.items()} == named
+
+
+@pytest.mark.parametrize(
+    ("bits", "names"),
+    [
+        (0, ()),
+        (0x4, ("sw_power_cap",)),
+        (0x61, ("gpu_idle", "sw_thermal_slowdown", "hw_thermal_slowdown")),
+        (0x1004, ("sw_power_cap", "unknown_0x1000")),
+    ],
+)
+def test_a_mask_is_decoded(bits: int, names: tuple[str, ...]) -> None:
+    assert decode(bits) == names
+
+
+def test_shares_are_of_samples_and_idle_is_no_throttling() -> None:
+    events = summarise([(0x1, 1000), (0x4, 1400), (0x44, 1200), (0, 1980)], interval_s=0.5, max_sm_mhz=1980)
+    assert events.shares == {"gpu_idle": 0.25, "sw_power_cap": 0.5, "hw_thermal_slowdown": 0.25}
+    assert events.throttled_share == 0.5
+    assert (events.mean_sm_mhz, events.min_sm_mhz, events.max_sm_mhz) == (1395, 1000, 1980)
+
+
+def test_without_a_gpu_there_is_a_reason_and_no_figure() -> None:
+    with ClockWatch(None) as watch:
+        pass
+    assert watch.events.throttled_share is None
+    assert watch.events.reason == "no GPU: the training ran on a CPU"
