@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from report import model
 from report.config import ReportConfig
-from testbed.records.cost import Decision, Flip, Loser, ServingCost
+from testbed.records.cost import ServingCost
+from testbed.records.decision import Decision, Flip, Loser
 
 SAME_COST = 0.01
+ONE_MEASUREMENT = 1.2  # capacities nearer than this are not told apart by one search each
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,16 @@ def _loser(row: ServingCost, best: Offer, floor: float, config: ReportConfig) ->
         reason = f"{extra:,.2f} usd more over {config.horizon_days:g} days: {speed}"
     else:
         reason = f"{extra:,.2f} usd more over {config.horizon_days:g} days: its price an hour or its making is dearer"
-    return Loser(variant=row.variant, profile=row.profile, reason=reason, extra_usd=extra)
+    return Loser(variant=row.variant, profile=row.profile, reason=reason + _doubt(row, best.row), extra_usd=extra)
+
+
+def _doubt(row: ServingCost, best: ServingCost) -> str:
+    """Return a caveat where single measurements lie too near each other for the order to be sure."""
+    mine, its = row.max_qps_at_slo or 0.0, best.max_qps_at_slo or 0.0
+    single = row.qps_interval is None and best.qps_interval is None
+    if not single or max(mine, its) >= ONE_MEASUREMENT * min(mine, its):
+        return ""
+    return "; one measurement each, too near to be told apart (loadtests.repeats gives intervals)"
 
 
 def _nothing(losers: tuple[Loser, ...], floor: float, config: ReportConfig) -> Decision:

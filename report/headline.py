@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from report.words import count, figures3, usd
-from testbed.records.cost import Crossing, Decision, ServingCost
+from testbed.records.cost import Crossing, ServingCost
+from testbed.records.decision import Decision
 
 Rows = tuple[ServingCost, ...]
 Crossings = tuple[Crossing, ...]

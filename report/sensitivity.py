@@ -9,7 +9,8 @@ import numpy as np
 from report.config import ReportConfig
 from report.curves import Point, qps_within
 from report.decision import Offer, accuracy_floor, best_offer
-from testbed.records.cost import Flip, ServingCost
+from testbed.records.cost import ServingCost
+from testbed.records.decision import Flip
 
 FACTORS = np.logspace(0, 4, 161)  # four decades each way, 15 % apart
 SLO_FACTORS = np.logspace(0, 1, 41)  # a decade each way

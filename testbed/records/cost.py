@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from testbed.records.base import Accuracy, Frozen, Interval, Record
+from testbed.records.decision import Decision
 from testbed.records.fleet import SimulationCheck
 from testbed.records.load import Proof
 
@@ -198,61 +199,6 @@ class Crossing(Frozen):
     reason: str | None = None
     energy_reason: str | None = None
     interval_reason: str | None = None
-
-
-class Loser(Frozen):
-    """A variant on a profile that was not chosen, and why. ``extra_usd`` is over the horizon, where it has a cost."""
-
-    variant: str
-    profile: str
-    reason: str
-    extra_usd: float | None = None
-
-
-class Flip(Frozen):
-    """A change that would make another choice.
-
-    Attributes:
-        lever: ``traffic``, ``slo``, ``accuracy_floor`` or ``price``.
-        threshold: where the choice changes, with its ``unit``; None where no value tried changes it.
-        to: the new choice, or what happens instead.
-        sentence: the same in words.
-    """
-
-    lever: str
-    threshold: float | None
-    unit: str
-    to: str | None
-    sentence: str
-
-
-class Decision(Frozen):
-    """What to deploy.
-
-    Attributes:
-        variant, profile: the choice, None where nothing qualifies.
-        replicas: at the peak.
-        batching: mean texts a batch that the server measured at that load.
-        usd_per_month: of the replicas, one-time cost left out.
-        usd_over_horizon: one-time cost and serving.
-        horizon_days: the time that was looked at.
-        accuracy_floor: share of right answers that a variant must reach.
-        reason: why this one, in a sentence.
-        losers: every other one.
-        flips: what would change the choice.
-    """
-
-    variant: str | None
-    profile: str | None
-    replicas: int | None
-    batching: float | None
-    usd_per_month: float | None
-    usd_over_horizon: float | None
-    horizon_days: float
-    accuracy_floor: float
-    reason: str
-    losers: tuple[Loser, ...]
-    flips: tuple[Flip, ...]
 
 
 class Finding(Frozen):
