@@ -7,14 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from scipy import stats
-
 from loadtests.checks import OWN_RULES, Claim
 from loadtests.measure import Bench, Measured
 from loadtests.plan import Plan
 from loadtests.server import Target
 from testbed.latency import min_queries
+from testbed.metrics import mean_interval
 from testbed.records import Capacity, Interval, LoadTestRun, Probe, save
 
 GROWTH = 1.5
@@ -201,13 +199,12 @@ def guess_qps(single: LoadTestRun) -> float:
     return 1.0 if single.latency is None else 0.9 / single.latency.mean_s
 
 
-def interval_of(values: Sequence[float], *, level: float = 0.95) -> Interval | None:
-    """Return Student's interval of the mean of repeated measurements; None for fewer than two."""
+def interval_of(values: Sequence[float]) -> Interval | None:
+    """Return the interval of the mean of repeated capacities, not below 0; None for fewer than two."""
     if len(values) <= 1:
         return None
-    mean, error = float(np.mean(values)), float(stats.sem(values))
-    half = error * float(stats.t.ppf(0.5 + level / 2, len(values) - 1))
-    return Interval(low=max(0.0, mean - half), high=mean + half, level=level, method="student t")
+    found = mean_interval(values)
+    return found.model_copy(update={"low": max(0.0, found.low)})
 
 
 def confirm_duration_s(qps: float, *, share: float, confirm_s: float, confirm_max_s: float) -> float:

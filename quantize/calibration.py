@@ -24,6 +24,7 @@ Values = NDArray[np.float32]
 PERCENTILE = 99.99
 HISTOGRAM_BINS = 2048
 QUANTIZED_BINS = 128
+SMOOTHING = 1e-4
 # Candidate thresholds of the entropy search, as shares of the largest value.
 CANDIDATES = np.linspace(0.2, 1.0, 33)
 
@@ -72,7 +73,7 @@ def calibrate(model: onnx.ModelProto, rows: Rows, *, pad_token_id: int, method: 
     choose: dict[Calibration, Callable[[Values], Range]] = {
         "minmax": _minmax,
         "percentile": _percentile,
-        "entropy": _entropy,
+        "entropy": entropy_range,
     }
     values = _left_factors(model, rows, pad_token_id)
     digest = hashlib.sha256(repr([list(row) for row in rows]).encode()).hexdigest()
@@ -102,7 +103,7 @@ def _percentile(values: Values) -> Range:
     return Range(float(low), float(high))
 
 
-def _entropy(values: Values) -> Range:
+def entropy_range(values: Values) -> Range:
     """Return the symmetric threshold with the least Kullback-Leibler divergence, cut at the real extremes."""
     largest = float(np.abs(values).max())
     counts, edges = np.histogram(np.abs(values), bins=HISTOGRAM_BINS, range=(0, largest))
@@ -120,6 +121,9 @@ def _divergence(counts: NDArray[np.int64], num_kept: int) -> float:
     for piece in np.array_split(np.arange(num_kept), QUANTIZED_BINS):
         filled = kept[piece] > 0
         quantized[piece] = np.where(filled, kept[piece].sum() / max(1, filled.sum()), 0)
-    present = (clipped > 0) & (quantized > 0)
-    real, approximate = clipped / clipped.sum(), quantized / quantized.sum()
-    return float((real[present] * np.log(real[present] / approximate[present])).sum())
+    support = clipped > 0
+    real = clipped[support] / clipped.sum()
+    # Where clipped values alone fill the last bin, the quantized histogram has nothing: infinitely far, so both are
+    # given a little everywhere, and the distance stays one between two distributions on the same bins.
+    approximate = (1 - SMOOTHING) * quantized[support] / kept.sum() + SMOOTHING / support.sum()
+    return float((real * np.log(real / approximate)).sum())

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from quantize.session import Rows, Runner, cut
-from testbed.metrics import bootstrap_mean
+from testbed.metrics import mean_interval
 from testbed.records import Speed
 
 TEXTS_A_ROUND = 32
@@ -52,7 +52,7 @@ def interleave(runners: Mapping[str, Runner], rows: Rows, *, rounds: int, size: 
 def speeds(
     alone: Mapping[str, Runner], packed: Mapping[str, Runner], rows: Rows, *, reference: str, rounds: int
 ) -> dict[str, Speed]:
-    """Return each variant's speed, and its ratio to ``reference`` with a bootstrap interval over the rounds.
+    """Return each variant's speed, and its ratio to ``reference`` with an interval over the rounds.
 
     Args:
         alone: the padded layouts by variant, run one text at a time.
@@ -72,7 +72,7 @@ def _speed(name: str, seconds: Seconds, packed_seconds: Seconds, reference: str)
     return Speed(
         texts_per_s=float(1 / np.median(seconds[name])),
         ratio_to_fp32=float(np.mean(ratios)),
-        ratio_interval=bootstrap_mean(ratios),
+        ratio_interval=mean_interval(ratios),
         packed_texts_per_s=float(1 / np.median(own_packed)) if own_packed else None,
         packed_ratio_to_fp32=float(np.mean(np.array(base) / np.array(own_packed))) if base and own_packed else None,
     )

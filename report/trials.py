@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from report.config import ReportConfig
 from report.evidence import STAGES, Evidence
 from testbed.errors import UserError
-from testbed.metrics import bootstrap_mean
+from testbed.metrics import mean_interval
 from testbed.records import Interval, RecordError, TrainingRun, load_as
 from testbed.records.quantization import QuantizationSearch
 
@@ -55,10 +55,10 @@ def read_trials(config: ReportConfig, evidence: Evidence) -> Trials:
 
 
 def cost_interval(usd: list[float]) -> tuple[Interval | None, str | None]:
-    """Return the bootstrap interval of a training's mean cost over its repeats, or why there is none."""
+    """Return the interval of a training's mean cost over its repeats, or why there is none."""
     if len(usd) < MIN_REPEATS:
         return None, ONE_RUN
-    return bootstrap_mean(usd), None
+    return mean_interval(usd), None
 
 
 def _searches(evidence: Evidence) -> dict[str, QuantizationSearch]:

@@ -7,14 +7,14 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from serve import instruments, reference
-from serve.errors import MethodNotAllowed, NotFound, ServeError
+from serve.errors import ForeignOrigin, MethodNotAllowed, NotFound, ServeError
 from serve.fleet import Fleet
 from serve.lifecycle import Lifecycle
 from serve.model import Model
@@ -123,15 +123,31 @@ def _add_repository_routes(app: FastAPI, repository: Repository, fleet: Fleet) -
     async def index() -> list[dict[str, str]]:
         return repository.index()
 
-    @app.post("/v2/repository/models/{name}/load", summary="Load the newest version beside the old one, then switch")
+    @app.post(
+        "/v2/repository/models/{name}/load",
+        summary="Load the newest version beside the old one, then switch",
+        dependencies=[Depends(_own_origin)],
+    )
     async def load(name: str) -> dict[str, Any]:
         model = await fleet.load(name)
         return {"name": model.card.name, "version": model.card.version}
 
-    @app.post("/v2/repository/models/{name}/unload", summary="Take a model out of service")
+    @app.post(
+        "/v2/repository/models/{name}/unload",
+        summary="Take a model out of service",
+        dependencies=[Depends(_own_origin)],
+    )
     async def unload(name: str) -> dict[str, str]:
         await fleet.unload(name)
         return {"name": name}
+
+
+def _own_origin(request: Request) -> None:
+    """Refuse what a browser sends for another site's page: loopback keeps no page of this machine's browser out."""
+    origin = request.headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
+        msg = f"a page of {origin} may not change what is served; help: send the request without a browser"
+        raise ForeignOrigin(msg)
 
 
 def _add_error_handlers(app: FastAPI) -> None:

@@ -24,7 +24,8 @@ class Backlog:
     Args:
         policy: makes the batches.
         curve: predicts their seconds.
-        max_tokens: what may wait; a single request above it can never be served.
+        max_tokens: what may wait; a single request above it can never be served. Urgent rows are counted against it
+            alone: a queue full of patient ones refuses none of them.
         on_expired: called, on the lane's thread, with a job whose deadline cannot be kept any more.
     """
 
@@ -36,6 +37,7 @@ class Backlog:
         self.max_tokens = max_tokens
         self.tokens = 0
         self.rows = 0
+        self._urgent_tokens = 0
         self._on_expired = on_expired
         self._urgent: deque[Row] = deque()
         self._patient: deque[Row] = deque()
@@ -62,23 +64,25 @@ class Backlog:
             msg = f"the request weighs about {weight} tokens, the queue holds {self.max_tokens}; help: send fewer texts"
             raise TooLarge(msg)
         with self._changed:
-            refused = self.refusal(rows=len(job.weights), weight=weight, deadline_s=job.deadline_s)
+            refused = self.refusal(rows=len(job.weights), weight=weight, deadline_s=job.deadline_s, urgent=job.urgent)
             if refused is not None:
                 raise refused
             waiting = self._urgent if job.urgent else self._patient
             waiting.extend(Row(job, index, tokens) for index, tokens in enumerate(job.weights))
             self.tokens += weight
             self.rows += len(job.weights)
+            self._urgent_tokens += weight if job.urgent else 0
             self._changed.notify()
 
-    def refusal(self, *, rows: int, weight: float, deadline_s: float) -> Shed | None:
+    def refusal(self, *, rows: int, weight: float, deadline_s: float, urgent: bool = False) -> Shed | None:
         """Return why so many rows and tokens would be refused now, or None; without the lock it is a good guess."""
         if self._closed:
             return Unavailable(f"the model takes no requests: {self._closed}", reason=self._closed)
-        now_s, tokens = time.monotonic(), self.tokens + weight
-        wait_s = self._wait_s(now_s, rows=self.rows + rows, tokens=tokens)
-        if tokens > self.max_tokens:
-            msg = f"{self.tokens} tokens wait, the limit is {self.max_tokens}; help: try again later"
+        now_s, (ahead_rows, ahead_tokens) = time.monotonic(), self._ahead(urgent=urgent)
+        waiting = self._urgent_tokens if urgent else self.tokens
+        wait_s = self._wait_s(now_s, rows=ahead_rows + rows, tokens=ahead_tokens + weight)
+        if waiting + weight > self.max_tokens:
+            msg = f"{waiting} tokens wait, the limit is {self.max_tokens}; help: try again later"
             return QueueFull(msg, wait_s=wait_s)
         late_s = now_s + wait_s - deadline_s
         if late_s > 0:
@@ -108,7 +112,15 @@ class Backlog:
             self._closed = reason
             self._changed.notify_all()
 
-    def _wait_s(self, now_s: float, *, rows: int, tokens: float) -> float:
+    def _ahead(self, *, urgent: bool) -> tuple[float, float]:
+        """Return the rows and tokens that are served before a newcomer: for an urgent one, the patient ones' share."""
+        if not urgent:
+            return self.rows, self.tokens
+        beside = PATIENT_SHARE / (1 - PATIENT_SHARE)
+        tokens = self._urgent_tokens + min(self.tokens - self._urgent_tokens, beside * self._urgent_tokens)
+        return len(self._urgent) + min(len(self._patient), beside * len(self._urgent)), tokens
+
+    def _wait_s(self, now_s: float, *, rows: float, tokens: float) -> float:
         running_s = max(0.0, self._busy_until_s - now_s)
         batches = max(rows / self.policy.max_texts, tokens / self.policy.max_tokens, 1.0)
         return running_s + self.curve.seconds(tokens, batches=batches)
@@ -162,3 +174,4 @@ class Backlog:
     def _forget(self, row: Row) -> None:
         self.tokens -= row.weight
         self.rows -= 1
+        self._urgent_tokens -= row.weight if row.job.urgent else 0

@@ -4,6 +4,7 @@ ServeError
 ├── Internal (500 internal): a fault of ours that nothing foresaw
 ├── InvalidRequest (400 invalid_request): the body is not what the protocol asks for
 │   ├── Unauthorized (401 unauthorized)
+│   ├── ForeignOrigin (403 foreign_origin): a page of another site asks to load or unload
 │   ├── NotFound (404 not_found): no such model, version or path
 │   ├── MethodNotAllowed (405 method_not_allowed)
 │   ├── TooLarge (413 too_large): body, rows, text or weight over a limit
@@ -56,6 +57,13 @@ class Unauthorized(InvalidRequest):
 
     status = HTTPStatus.UNAUTHORIZED
     reason = "unauthorized"
+
+
+class ForeignOrigin(InvalidRequest):
+    """A browser sent it on behalf of a page that is not ours."""
+
+    status = HTTPStatus.FORBIDDEN
+    reason = "foreign_origin"
 
 
 class NotFound(InvalidRequest):

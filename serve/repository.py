@@ -46,7 +46,7 @@ class Repository:
             raise Unavailable("no model is loaded; help: wait for /v2/health/ready", reason="not_ready")
         model = self._current.get(wanted) if version is None else self._models.get(wanted, {}).get(version)
         if model is None:
-            what = f"model {name!r}" if version is None else f"version {version!r} of model {name!r}"
+            what = f"model {wanted!r}" if version is None else f"version {version!r} of model {wanted!r}"
             msg = f"no {what} is loaded; help: {', '.join(sorted(self._current))}"
             raise NotFound(msg)
         return model
@@ -103,8 +103,10 @@ class Repository:
                 msg = f"no model {name!r} is loaded"
                 raise NotFound(msg)
             del self._current[name]
-        for version in self.versions(name):
-            await self._retire(self._models[name][version])
+            # Listed under the lock: what a load puts here next is not ours to retire.
+            retired = list(self._models[name].values())
+        for model in retired:
+            await self._retire(model)
 
     async def close(self) -> None:
         """Stop every lane, after what waits has been served."""

@@ -139,6 +139,8 @@ class Supervisor:
         if pid:
             self._workers[pid] = worker
             self._board.write(worker, Phase.STARTING)
+            if self._ending:  # the signal came while this one was in no list
+                os.kill(pid, signal.SIGTERM)
             return
         for name in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
             signal.signal(name, signal.SIG_DFL)

@@ -75,9 +75,17 @@ def agreement(labels: NDArray[np.int64], parent_labels: NDArray[np.int64]) -> fl
     return float((labels == parent_labels).mean())
 
 
-def bootstrap_mean(values: Sequence[float], *, level: float = 0.95, seed: int = 0, draws: int = 10_000) -> Interval:
-    """Return the percentile-bootstrap interval of the mean of repeated runs (one value gives a point)."""
+def mean_interval(values: Sequence[float], *, level: float = 0.95) -> Interval:
+    """Return Student's interval of the mean of repeated runs (Student 1908).
+
+    Resampling a handful of values covers far less than it says: 50 % at two, 74 % at three, where 95 % were meant.
+
+    Raises:
+        ValueError: fewer than two values, which tell nothing of how they scatter.
+    """
+    if len(values) < 2:  # noqa: PLR2004 - a spread takes two
+        msg = f"an interval needs at least two values, got {len(values)}"
+        raise ValueError(msg)
     sample = np.asarray(values, dtype=np.float64)
-    picks = np.random.default_rng(seed).integers(0, len(sample), size=(draws, len(sample)))
-    low, high = np.quantile(sample[picks].mean(axis=1), [0.5 - level / 2, 0.5 + level / 2])
-    return Interval(low=float(low), high=float(high), level=level, method="bootstrap")
+    half = float(stats.t.ppf(0.5 + level / 2, len(sample) - 1) * sample.std(ddof=1) / math.sqrt(len(sample)))
+    return Interval(low=sample.mean() - half, high=sample.mean() + half, level=level, method="student t")

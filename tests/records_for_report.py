@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from testbed.metrics import accuracy, bootstrap_mean
+from testbed.metrics import accuracy, mean_interval
 from testbed.records import (
     BundleManifest,
     Capacity,
@@ -244,7 +244,7 @@ def capacity(name: str, profile: str, repeats: tuple[float, ...], **changes: Any
         "slo_percentile": 99.0,
         "max_qps_at_slo": best,
         "reason": None,
-        "interval": bootstrap_mean(repeats) if len(repeats) > 1 else None,
+        "interval": mean_interval(repeats) if len(repeats) > 1 else None,
         "repeats": repeats,
         "probes": tuple(
             Probe(target_qps=best * x, valid=True, meets_slo=x <= 1, p99_s=p99_s(x), error_rate=0.0) for x in (0.6, 1.1)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from benchmarks.quantization.systems import HERE, Subject, System, ours, peers, subjects
 from testbed.machine import describe, git_commit, versions
-from testbed.metrics import accuracy, bootstrap_mean, paired_difference
+from testbed.metrics import accuracy, mean_interval, paired_difference
 from testbed.records import write_atomically
 
 TEXTS_A_ROUND, TOGETHER = 32, 8
@@ -107,7 +107,7 @@ def ratios(seconds: Seconds, peer_places: Sequence[int]) -> list[dict[str, Any]]
 
     def ratio(base: int, place: int) -> list[float]:
         found = (seconds[base] / seconds[place]).tolist()
-        interval = bootstrap_mean(found)
+        interval = mean_interval(found)
         return [float(np.mean(found)), interval.low, interval.high]
 
     return [

@@ -20,7 +20,7 @@ import onnxruntime
 from benchmarks.quantization.systems import OWN_METHODS, ours, subjects
 from quantize.session import Packed, Padded, Rows, Runner, cut, open_session
 from testbed.machine import describe, git_commit, versions
-from testbed.metrics import bootstrap_mean
+from testbed.metrics import mean_interval
 from testbed.records import write_atomically
 
 SIZES = (1, 2, 4, 8, 16, 32)
@@ -69,7 +69,7 @@ def speeds(runners: Mapping[Layout, Runner], rows: Rows) -> list[dict[str, Any]]
             for key, runner in runners.items():
                 seconds[key].append(seconds_per_text(runner, rows, size))
         for (method, layout), some in seconds.items():
-            interval = bootstrap_mean([1 / one for one in some])
+            interval = mean_interval([1 / one for one in some])
             row = {"method": method, "layout": layout, "texts_a_batch": size, "texts_per_s": float(1 / np.median(some))}
             found.append(row | {"low": interval.low, "high": interval.high})
     return found

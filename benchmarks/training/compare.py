@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from testbed.metrics import bootstrap_mean, wilson
+from testbed.metrics import mean_interval, wilson
 from testbed.progress import say
 
 JOB = {
@@ -132,9 +132,10 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def paired(by_arm: dict[str, list[dict[str, Any]]], figure: Callable[[dict[str, Any]], float]) -> dict[str, Any]:
-    """Return ours over the peer's, seed by seed, with the bootstrap interval of the mean."""
+    """Return ours over the peer's, seed by seed, with the interval of the mean where there are seeds enough for one."""
     ratios = [figure(ours) / figure(peer) for ours, peer in zip(by_arm["ours"], by_arm["trainer"], strict=True)]
-    return {"mean": statistics.mean(ratios), "each": ratios, "interval": bootstrap_mean(ratios).model_dump()}
+    interval = mean_interval(ratios).model_dump() if len(ratios) > 1 else None
+    return {"mean": statistics.mean(ratios), "each": ratios, "interval": interval}
 
 
 def arm_summary(runs: list[dict[str, Any]], goal: float) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import yaml
 from numpy.typing import NDArray
 
 from testbed.dataset import read_split
-from testbed.metrics import bootstrap_mean, wilson
+from testbed.metrics import mean_interval, wilson
 from train.config import TrainConfig
 from train.student import train_student
 
@@ -42,7 +42,7 @@ def main() -> None:
         taught.append(right(config, options.dataset, options.teacher))
         control = config.model_copy(update={"student": config.student.model_copy(update=ALONE)})
         alone.append(right(control, options.dataset, options.teacher))
-    difference = bootstrap_mean((np.mean(taught, axis=0) - np.mean(alone, axis=0)).tolist())
+    difference = mean_interval((np.mean(taught, axis=0) - np.mean(alone, axis=0)).tolist())
     found = {
         "config": TrainConfig.model_validate(section).model_dump(mode="json"),
         "with_teacher": arm(taught),

@@ -85,7 +85,11 @@ def test_two_models_and_unloading(tmp_path: Path) -> None:
         assert httpx.post(f"{server.url}/v2/repository/models/others/load", timeout=30).is_success
         assert_answers_like(server, other, model="others", version="1", seed=3)
         assert_answers_like(server, first, version="1", seed=0)
-        assert httpx.post(f"{server.url}/v2/repository/models/others/unload", timeout=30).is_success
+        page = {"Origin": "https://elsewhere.example"}
+        refused = httpx.post(f"{server.url}/v2/repository/models/others/unload", headers=page)
+        assert (refused.status_code, refused.json()["reason"]) == (403, "foreign_origin")
+        own = {"Origin": server.url}
+        assert httpx.post(f"{server.url}/v2/repository/models/others/unload", headers=own, timeout=30).is_success
         assert logits(server, "others").status_code == 404
         for name in ("never", "..", "%2e%2e%2fwords", "words%00"):
             assert httpx.post(f"{server.url}/v2/repository/models/{name}/load").status_code in {404, 405}

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from quantize.build import build_bundle
-from quantize.calibration import Calibration, calibrate
+from quantize.calibration import Calibration, calibrate, entropy_range
 from quantize.checkpoint import Checkpoint, open_checkpoint
 from quantize.config import InvarianceBound, QuantizeConfig, SearchConfig
 from quantize.export import export_fp32
@@ -122,6 +122,14 @@ def test_static_int8_in_both_layouts(
         alone = logits(static, rows, tmp_path)
         assert 0 < np.abs(alone - exact).max() < 0.05
         np.testing.assert_allclose(logits(static, rows, tmp_path, size=8), alone, atol=1e-3)
+
+
+def test_entropy_clips_a_rare_outlier_and_not_a_tenth_of_the_values() -> None:
+    body = np.random.default_rng(0).normal(size=100_000).astype(np.float32)
+    rare, common = body.copy(), body.copy()
+    rare[:2], common[:9000] = 40.0, 40.0
+    assert entropy_range(rare).high < 20
+    assert entropy_range(common).high == 40
 
 
 def test_another_calibration_set_has_another_hash(fused: onnx.ModelProto, rows: Rows) -> None:

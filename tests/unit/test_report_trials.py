@@ -52,9 +52,9 @@ def test_other_seeds_give_the_cost_of_training_an_interval_and_one_run_gives_non
     seeds = [trial(tmp_path / f"s{n}", "teacher", 230.0 + 10 * n, letter=str(n), seed=n) for n in (1, 2, 3)]
     other = trial(tmp_path / "other", "teacher", 999.0, letter="d", seed=9, config={"lr": 1})
     bounds = assessed(run, trials=(*seeds, other)).training["teacher"].cost_interval
-    low, high = (seconds / 3600 * BOX_HOUR_USD for seconds in (240, 260))
-    assert low <= bounds.low < bounds.high <= high  # the run with other settings is no repeat
-    assert bounds.low < 248 / 3600 * BOX_HOUR_USD < bounds.high
+    # 240, 240, 250, 260: 247.5 ± t(0.975, 3) · 9.574 / 2; the run with other settings is no repeat.
+    low, high = (seconds / 3600 * BOX_HOUR_USD for seconds in (232.27, 262.73))
+    assert (bounds.low, bounds.high) == pytest.approx((low, high), rel=1e-4)
 
 
 def test_the_search_is_told_apart_from_the_making_and_counted_once(tmp_path):

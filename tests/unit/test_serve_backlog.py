@@ -142,6 +142,19 @@ def test_what_waited_too_long_is_told_so_instead_of_being_run(job: Callable[...,
     assert isinstance(late.future.exception(), DeadlineAtRisk)
 
 
+def test_patient_rows_in_the_way_refuse_no_urgent_one(job: Callable[..., Job]) -> None:
+    queue = backlog(queue=1000)
+    for _ in range(8):
+        queue.put(job(100))
+    queue.put(job(100, urgent=True, within_s=0.05))  # 11 ms alone; behind the patient ones it would be 90 ms
+    with pytest.raises(DeadlineAtRisk):
+        queue.put(job(100, within_s=0.05))
+    for _ in range(9):
+        queue.put(job(100, urgent=True))
+    with pytest.raises(QueueFull):
+        queue.put(job(100, urgent=True))
+
+
 def test_urgent_rows_go_first_and_leave_a_quarter_to_the_others(job: Callable[..., Job]) -> None:
     queue = backlog(budget=1000, max_texts=8)
     for urgent in (False, True):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from testbed.metrics import accuracy, agreement, bootstrap_mean, mcnemar_p, paired_difference, wilson
+from testbed.metrics import accuracy, agreement, mcnemar_p, mean_interval, paired_difference, wilson
 
 
 def test_wilson_as_in_its_textbook_case() -> None:
@@ -55,7 +55,16 @@ def test_agreement_is_the_share_of_equal_labels() -> None:
     assert agreement(np.array([1, 2, 3, 4]), np.array([1, 2, 3, 0])) == 0.75
 
 
-def test_bootstrap_of_one_run_is_a_point_and_of_several_holds_the_mean() -> None:
-    assert bootstrap_mean([3.0]).low == bootstrap_mean([3.0]).high == 3.0
-    interval = bootstrap_mean([1.0, 2.0, 3.0, 4.0])
-    assert interval.low < 2.5 < interval.high
+def test_the_interval_of_a_mean_is_students() -> None:
+    interval = mean_interval([1.0, 2.0, 3.0, 4.0])
+    # t(0.975, 3) = 3.1824, standard error = 1.2910 / 2
+    assert (interval.low, interval.high) == pytest.approx((2.5 - 2.0543, 2.5 + 2.0543), abs=1e-4)
+    with pytest.raises(ValueError, match="two values"):
+        mean_interval([3.0])
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_it_covers_what_it_says_also_with_few_values(count: int) -> None:
+    draws = np.random.default_rng(count).normal(size=(2000, count))
+    covered = [interval.low <= 0 <= interval.high for interval in (mean_interval(row.tolist()) for row in draws)]
+    assert np.mean(covered) == pytest.approx(0.95, abs=0.02)
