@@ -64,6 +64,7 @@ def _point(bench: Bench, target: Target, factor: float, peak_qps: float, duratio
     served = summarise(rows.latency_s[during & rows.ok])
     sizes = np.asarray([len(text) for text in read_texts(bench.texts_file)])[rows.text]
     short, long = shares_by_size(rows, during, sizes, bench.config.slo_s)
+    broken = (OWN_RULES | {"generator_ceiling"}) & set(measured.failed)
     return OverloadPoint(
         factor=factor,
         offered_qps=float(during.sum()) / duration_s,
@@ -74,7 +75,8 @@ def _point(bench: Bench, target: Target, factor: float, peak_qps: float, duratio
         short_within_slo=short,
         long_within_slo=long,
         recovery_s=recovery_s(rows, duration_s, bench.config.slo_s),
-        valid=not (OWN_RULES | {"generator_ceiling"}) & set(measured.failed),
+        valid=not broken,
+        broken_rules=tuple(sorted(broken)),
         run=record.rows_file.replace(".parquet", ".json"),
         rows_sha256=record.rows_sha256,
     )

@@ -144,6 +144,7 @@ def _point(policy: str, qps: float, measured: Measured, record: LoadTestRun) -> 
         energy_method=None if energy is None else energy.method,
         meets_slo=figures.meets_slo,
         valid=measured.valid,
+        broken_rules=measured.failed,
         run=record.rows_file.replace(".parquet", ".json"),
         rows_sha256=record.rows_sha256,
     )

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from testbed.records import Capacity, LoadTestRun
 from testbed.records.judges import JudgeReport
-from testbed.records.sweeps import BatchingSweep, OverloadReport
+from testbed.records.sweeps import BatchingSweep, OverloadPoint, OverloadReport, SweepPoint
 
 if TYPE_CHECKING:
     from loadtests.regression import Ratio
@@ -88,7 +88,7 @@ def print_overload(report: OverloadReport) -> None:
     )
     for point in report.points:
         table.add_row(
-            f"{point.factor:g}×" + ("" if point.valid else " INVALID"),
+            f"{point.factor:g}×" + _mark(point),
             f"{point.offered_qps:.0f}",
             f"{point.goodput_qps:.0f}",
             _ms(point.served_p99_s),
@@ -109,7 +109,7 @@ def print_sweep(report: BatchingSweep) -> None:
     )  # fmt: skip
     for point in report.points:
         table.add_row(
-            point.policy + ("" if point.valid else " INVALID"),
+            point.policy + _mark(point),
             f"{point.target_qps:.0f}",
             f"{point.goodput_qps:.0f}",
             _ms(point.p50_s),
@@ -131,6 +131,10 @@ def _table(title: str, *columns: str) -> Table:
     for index, column in enumerate(columns):
         table.add_column(column, justify="right" if index else "left")
     return table
+
+
+def _mark(point: OverloadPoint | SweepPoint) -> str:
+    return "" if point.valid else f" INVALID ({', '.join(point.broken_rules)})"
 
 
 def _ms(seconds: float | None) -> str:

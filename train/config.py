@@ -94,6 +94,8 @@ class TrainConfig(Frozen):
         data_workers: processes that read batches ahead; 0 reads them in the training process.
         checkpoint_every_steps: a killed run resumes from the last of these.
         compile: whether the model goes through torch.compile (needs a C++ compiler on a CPU).
+        parallel: how several processes share the model: ``ddp`` each holds a copy, ``fsdp`` each holds a part; ``auto``
+            takes the second where a copy's training would not fit one device.
         tf32: whether FP32 products on an NVIDIA GPU may use TF32.
     """
 
@@ -105,6 +107,7 @@ class TrainConfig(Frozen):
     data_workers: int = Field(default=0, ge=0)
     checkpoint_every_steps: int = Field(default=200, ge=1)
     compile: bool = False
+    parallel: Literal["auto", "ddp", "fsdp"] = "auto"
     tf32: bool = False
     teacher: TeacherConfig = TeacherConfig()
     student: StudentConfig = StudentConfig()

@@ -33,7 +33,8 @@ def logits_of(
     logits = np.zeros((len(tokens), model.config.num_labels), dtype=np.float32)
     for batch in load(BatchReader(tokens, plan, pad_token_id=pad_token_id)):
         moved = batch.to(device)
-        with torch.inference_mode(), precision.autocast(device):
+        # Not inference_mode: a sharded model gathers its weights in here, for the next training step too.
+        with torch.no_grad(), precision.autocast(device):
             output = model(input_ids=moved.input_ids, attention_mask=moved.attention_mask)
         logits[batch.indices.numpy()] = output.logits.float().cpu().numpy()
     return logits

@@ -28,24 +28,29 @@ class Prediction:
         parameters_bytes: weights, all of which have gradients.
         activations: bytes that a batch keeps for its backward pass.
         base_bytes: what the process (or the device) uses already, the weights left out.
+        num_shards: processes that the weights, gradients and optimiser states are divided over; 1 for whole copies.
+        gathered_bytes: of the divided weights and gradients, what is whole at once.
     """
 
     parameters_bytes: int
     activations: BatchCost
     base_bytes: int
+    num_shards: int = 1
+    gathered_bytes: int = 0
 
     @property
     def fixed_bytes(self) -> int:
         """Everything but the activations."""
-        return self.base_bytes + (2 + OPTIMIZER_STATES) * self.parameters_bytes
+        states = (2 + OPTIMIZER_STATES) * self.parameters_bytes // self.num_shards
+        return self.base_bytes + states + self.gathered_bytes
 
     def ledger(self, rows: int, length: int, *, measured_peak_bytes: int | None) -> MemoryLedger:
         """Return the record for a largest batch of ``rows`` texts of ``length`` tokens."""
         activations = int(self.activations.at(rows, length))
         return MemoryLedger(
-            parameters_bytes=self.parameters_bytes,
-            gradients_bytes=self.parameters_bytes,
-            optimizer_bytes=OPTIMIZER_STATES * self.parameters_bytes,
+            parameters_bytes=self.parameters_bytes // self.num_shards,
+            gradients_bytes=self.parameters_bytes // self.num_shards,
+            optimizer_bytes=OPTIMIZER_STATES * self.parameters_bytes // self.num_shards,
             activations_bytes=activations,
             predicted_bytes=self.fixed_bytes + activations,
             measured_peak_bytes=measured_peak_bytes,
@@ -54,7 +59,7 @@ class Prediction:
     def check(self, rows: int, length: int, *, available_bytes: int) -> None:
         """Raise UserError where the training cannot fit, naming a token budget that would."""
         room = SAFE_SHARE * available_bytes - self.fixed_bytes
-        needed = self.activations.at(rows, length)
+        needed, shard_bytes = self.activations.at(rows, length), self.parameters_bytes // self.num_shards
         if needed <= room:
             return
         fitting = [smaller for smaller in range(1, rows) if self.activations.at(smaller, length) <= room]
@@ -64,9 +69,9 @@ class Prediction:
             else "no batch size fits: take a smaller model, a shorter max_length or a larger machine"
         )
         msg = (
-            f"the training needs about {_gb(self.fixed_bytes + needed)} ({_gb(self.parameters_bytes)} weights, "
-            f"{_gb(self.parameters_bytes)} gradients, {_gb(OPTIMIZER_STATES * self.parameters_bytes)} optimiser, "
-            f"{_gb(needed)} activations of {rows} texts of {length} tokens, {_gb(self.base_bytes)} else), and "
+            f"the training needs about {_gb(self.fixed_bytes + needed)} ({_gb(shard_bytes)} weights, "
+            f"{_gb(shard_bytes)} gradients, {_gb(OPTIMIZER_STATES * shard_bytes)} optimiser, {_gb(needed)} activations "
+            f"of {rows} texts of {length} tokens, {_gb(self.base_bytes + self.gathered_bytes)} else), and "
             f"{_gb(available_bytes)} are there; help: {would}"
         )
         raise UserError(msg)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from testbed.errors import UserError
 from testbed.records.training import Epoch
@@ -25,6 +26,7 @@ from train.phases import Phases
 from train.precision import Precision
 from train.probe import StepCost
 from train.processes import Processes
+from train.sharding import Parallel, ShardedModel, ShardedOptimizer
 from train.stopping import StoppedError, StopRequest
 from train.weights import WorkingWeights
 
@@ -44,6 +46,7 @@ class Loop:
         journal: takes every step's row.
         checkpoints: for resuming.
         cost: of a pass over a batch.
+        parallel: how the processes share the model.
     """
 
     config: TrainConfig
@@ -58,6 +61,7 @@ class Loop:
     journal: Journal
     checkpoints: Checkpoints
     cost: StepCost
+    parallel: Parallel
     total_steps: int
     epochs: list[Epoch] = field(default_factory=list, init=False)
     step: int = field(default=0, init=False)
@@ -67,6 +71,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         self.clock = StepClock(self.processes.device)
+        self.sharded = ShardedModel(self.model, self.processes.device) if self.parallel == "fsdp" else None
         self.weights = WorkingWeights(self.model, self.processes.working_dtype(self.precision.name))
         groups = parameter_groups(self.model, self.recipe.weight_decay)
         for group in groups:
@@ -74,7 +79,8 @@ class Loop:
         self.optimizer = torch.optim.AdamW(groups, fused=True)
         self.scaler = self.precision.scaler(self.processes.device)
         compiled: Any = torch.compile(self.model, dynamic=True) if self.config.compile else self.model
-        self.shared_model = self.processes.share_gradients(compiled, self.clock)
+        share = self.parallel == "ddp"
+        self.shared_model = self.processes.share_gradients(compiled, self.clock) if share else compiled
 
     def run(self, saved: Saved | None) -> None:
         """Train every epoch that is left, evaluating after each.
@@ -90,9 +96,13 @@ class Loop:
                 with self.phases.phase("train"):
                     self._train_epoch(epoch, stop)
                 with self.phases.phase("evaluate"):
-                    accuracy = self.processes.from_main(self.evaluate() if self.processes.main else None)
+                    # Sharded, every process has to take part.
+                    takes_part = self.processes.main or self.sharded is not None
+                    accuracy = self.processes.from_main(self.evaluate() if takes_part else None)
                 self._end_epoch(epoch, accuracy)
         self.weights.restore()
+        if self.sharded is not None:
+            self.model = self.sharded.whole()
 
     def _train_epoch(self, epoch: int, stop: StopRequest) -> None:
         device, clock = self.processes.device, self.clock
@@ -114,7 +124,8 @@ class Loop:
             clock.mark("forward")
             # The processes' gradients are averaged, the loss is a sum over them.
             self.scaler.scale(loss * self.processes.world_size).backward()  # type: ignore[no-untyped-call]
-            clock.mark("backward" if self.processes.alone else "sync")
+            # Copies: the hook has marked the end of the backward pass; sharded, communication is inside of the passes.
+            clock.mark("sync" if self.parallel == "ddp" else "backward")
             figures = self.processes.sum_into(self._figures(batch, loss, stop))
             if not self.processes.alone:
                 clock.mark("sync")
@@ -134,8 +145,8 @@ class Loop:
             group["lr"] = learning_rate
         gradients = self.weights.take_gradients()
         self.scaler.unscale_(self.optimizer)
-        norm = nn.utils.get_total_norm(gradients)
-        if norm.device.type == "cpu" and not self.scaler.is_enabled():
+        norm = whole_tensor(nn.utils.get_total_norm(gradients))
+        if norm.device.type == "cpu" and not self.scaler.is_enabled() and self.sharded is None:
             clip_in_step(self.optimizer, norm, self.recipe.max_grad_norm)
         else:
             nn.utils.clip_grads_with_norm_(self.weights.trained.values(), self.recipe.max_grad_norm, norm)
@@ -213,6 +224,8 @@ class Loop:
         self.batch = 0
 
     def _save(self, epoch: int) -> None:
+        # Sharded, every process has to give its part.
+        state = {name: part.state_dict() for name, part in self._parts().items()}
         if self.processes.main:
             about = About(
                 step=self.step,
@@ -223,7 +236,6 @@ class Loop:
                 epochs=tuple(self.epochs),
                 phases=self.phases.so_far(),
             )
-            state = {name: part.state_dict() for name, part in self._parts().items()}
             steps = self.journal.write(self.checkpoints.folder / "steps.parquet")
             self.checkpoints.save(about, state, steps)
         self.processes.wait()
@@ -236,6 +248,9 @@ class Loop:
         self.resumed_from_step = self.step
 
     def _parts(self) -> dict[str, Any]:
+        if self.sharded is not None:
+            optimizer = ShardedOptimizer(self.sharded.model, self.optimizer)
+            return {"model": self.sharded, "optimizer": optimizer, "scaler": self.scaler}
         return {"model": self.weights, "optimizer": self.optimizer, "scaler": self.scaler}
 
 
@@ -248,6 +263,11 @@ def clip_in_step(optimizer: torch.optim.Optimizer, norm: Tensor, max_norm: float
     scaled: Any = optimizer
     scaled.grad_scale = (norm + 1e-6) / max_norm if too_long else None
     scaled.found_inf = None
+
+
+def whole_tensor(tensor: Tensor) -> Tensor:
+    """Return a sharded tensor's sum or an ordinary one itself; all processes must ask."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def rate_factor(step: int, total_steps: int, *, warmup_share: float) -> float:

@@ -98,7 +98,7 @@ def record_of(stage: Stage, outcome: Outcome, files: dict[str, str]) -> Training
         num_processes=stage.processes.world_size,
         clock_events=outcome.clock_events,
         num_nodes=stage.processes.num_nodes,
-        parallel="none" if stage.processes.alone else "ddp",
+        parallel=loop.parallel,
         roofline=place(
             [row for row in rows if row["forward_s"] is not None],
             loop.cost,

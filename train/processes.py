@@ -97,9 +97,7 @@ class Processes:
             dist.barrier()
 
     def share_gradients(self, model: nn.Module, clock: StepClock) -> nn.Module:
-        """Return the model with its gradients averaged over the processes during the backward pass."""
-        if self.alone:
-            return model
+        """Return the whole model with its gradients averaged over the processes during the backward pass."""
         devices = [self.device] if self.device.type == "cuda" else None
         shared = DistributedDataParallel(model, device_ids=devices)
         shared.register_comm_hook(None, averaging(clock))

@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from testbed.records.dataset import DatasetRecord
 from testbed.records.files import save
 from testbed.records.training import TrainingRun
 from testbed.tokenization import TextTokenizer
-from train import ledger, probe
+from train import ledger, probe, sharding
 from train.ceilings import gemm_flops_per_s, triad_bytes_per_s
 from train.checkpoint import Checkpoints, Saved
 from train.clocks import ClockWatch
@@ -108,13 +108,14 @@ class Stage:
             # First a forward and a backward pass: what they load and keep belongs to the base of the prediction.
             cost = probe.step_cost(self.model, self.processes.device, precision)
             triad = sum(self.processes.total([triad_bytes_per_s(self.processes.device)]))
-            prediction = self._predict(feed, precision)
-            loop = self._loop(checkpoints, feed, precision, gemm, cost)
+            prediction, parallel = self._predict(feed, precision)
+            loop = self._loop(checkpoints, feed, precision, gemm, cost, parallel)
         if saved:
             self.phases.go_on_from(saved.about.phases)
             say(f"train {self.name}: going on after step {saved.about.step} of {loop.total_steps}")
         with ClockWatch(self.processes.device.index) as clocks:
             loop.run(saved)
+        self.model = loop.model
         with self.phases.phase("evaluate"):
             test_logits = self._test_logits()
         vocabulary.restore(self.model, whole_embedding)
@@ -170,14 +171,30 @@ class Stage:
             slow_storage_s=self.slow_storage_s,
         )
 
-    def _predict(self, feed: Feed, precision: Precision) -> ledger.Prediction:
-        device = self.processes.device
+    def _predict(self, feed: Feed, precision: Precision) -> tuple[ledger.Prediction, sharding.Parallel]:
+        """Return the prediction of the memory and how the processes share the model; refuse what cannot fit."""
+        device, world_size = self.processes.device, self.processes.world_size
+        available, batch = ledger.available_bytes(device), feed.largest_batch()
         prediction = ledger.predict(self.model, probe.saved_bytes(self.model, device, precision), device)
-        prediction.check(*feed.largest_batch(), available_bytes=ledger.available_bytes(device))
-        return prediction
+        chosen = sharding.choose(
+            self.config.parallel, prediction, batch, world_size=world_size, available_bytes=available
+        )
+        # All processes must do the same, whatever each of them has free.
+        parallel: sharding.Parallel = self.processes.from_main(chosen)
+        if parallel == "fsdp":
+            gathered = sharding.gathered_bytes(self.model)
+            prediction = replace(prediction, num_shards=world_size, gathered_bytes=gathered)
+        prediction.check(*batch, available_bytes=available)
+        return prediction, parallel
 
     def _loop(
-        self, checkpoints: Checkpoints, feed: Feed, precision: Precision, gemm: float, cost: probe.StepCost
+        self,
+        checkpoints: Checkpoints,
+        feed: Feed,
+        precision: Precision,
+        gemm: float,
+        cost: probe.StepCost,
+        parallel: sharding.Parallel,
     ) -> Loop:
         total_steps = feed.total_steps()
         events = self.work / "tensorboard" if self.processes.main else None
@@ -194,6 +211,7 @@ class Stage:
             journal=Journal(f"train {self.name}", total_steps=total_steps, gemm_flops_per_s=gemm, events=events),
             checkpoints=checkpoints,
             cost=cost,
+            parallel=parallel,
             total_steps=total_steps,
         )
 

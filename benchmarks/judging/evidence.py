@@ -135,7 +135,7 @@ def _overload_row(point: OverloadPoint, best: float) -> list[str]:
         _share(point.short_within_slo),
         _share(point.long_within_slo),
         MISSING if point.recovery_s is None else f"{point.recovery_s:.2f}",
-        "yes" if point.valid else "INVALID",
+        _verdict(point),
     ]
 
 
@@ -163,8 +163,12 @@ def _sweep_row(point: SweepPoint, usd_per_hour: float) -> list[str]:
         _ms(point.cpu_s_per_query, 2),
         MISSING if usd is None else f"{usd:.3f}",
         "yes" if point.meets_slo else "no",
-        "yes" if point.valid else "INVALID",
+        _verdict(point),
     ]
+
+
+def _verdict(point: OverloadPoint | SweepPoint) -> str:
+    return "yes" if point.valid else f"INVALID: {', '.join(point.broken_rules)}"
 
 
 def batch_time_table(report: BatchingSweep) -> str:

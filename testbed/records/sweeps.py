@@ -21,6 +21,7 @@ class OverloadPoint(Frozen):
         valid: the generator kept its schedule; the queue may grow, that is what overload is.
         run: file name of the LoadTestRun.
         rows_sha256: of its raw rows.
+        broken_rules: validity rules that made it INVALID.
     """
 
     factor: float
@@ -35,6 +36,7 @@ class OverloadPoint(Frozen):
     valid: bool
     run: str
     rows_sha256: Sha256 | None = None
+    broken_rules: tuple[str, ...] = ()
 
 
 class OverloadReport(Record):
@@ -63,6 +65,7 @@ class SweepPoint(Frozen):
         rows_sha256: of its raw rows.
         predicted_p99_s: by the policy's batch-time model on the run's own arrivals; None where there is no model of how
             the policy forms batches, or the run is INVALID.
+        broken_rules: validity rules that made it INVALID.
     """
 
     policy: str
@@ -80,6 +83,7 @@ class SweepPoint(Frozen):
     run: str
     rows_sha256: Sha256 | None = None
     predicted_p99_s: float | None = None
+    broken_rules: tuple[str, ...] = ()
 
 
 class BatchTime(Frozen):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from testbed.errors import UserError
 from testbed.records import TrainingRun, load_as
@@ -27,16 +31,21 @@ def config_for(model: Path, **changes: object) -> TrainConfig:
     return TrainConfig(max_length=32, token_budget=512, precision="fp32", teacher=teacher, **changes)
 
 
-def test_two_processes_give_the_loss_curve_of_one(tmp_path: Path, tiny_dataset: Path) -> None:
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_two_processes_give_the_loss_curve_of_one(tmp_path: Path, tiny_dataset: Path, parallel: str) -> None:
     # Dropout masks depend on the process's number, so that curves can be compared only without dropout.
-    config = config_for(write_checkpoint(tmp_path / "start", dropout=0.0))
+    config = config_for(write_checkpoint(tmp_path / "start", dropout=0.0), parallel=parallel)
     one = train_teacher(config, dataset=tiny_dataset, folder=tmp_path / "one")
     two = launch("teacher", config, num_processes=2, dataset=tiny_dataset, folder=tmp_path / "two")
     curves = [pq.read_table(tmp_path / name / "steps.parquet").column("loss").to_numpy() for name in ("one", "two")]
     np.testing.assert_allclose(curves[1], curves[0], rtol=1e-3, atol=1e-4)
     assert curves[0][-1] < 0.9 * curves[0][0]
     assert two.num_processes == 2
-    assert (one.parallel, two.parallel, two.num_nodes) == ("none", "ddp", 1)
+    assert (one.parallel, two.parallel, two.num_nodes) == ("none", parallel, 1)
+    assert one.memory is not None
+    assert two.memory is not None
+    shards = {"ddp": 1, "fsdp": 2}[parallel]
+    assert two.memory.optimizer_bytes == pytest.approx(one.memory.optimizer_bytes / shards, abs=8)
     assert two.roofline is not None
     assert two.roofline.points[-1].flops == pytest.approx(two.model_flops, rel=0.1)
     assert two.num_samples == one.num_samples
@@ -45,6 +54,29 @@ def test_two_processes_give_the_loss_curve_of_one(tmp_path: Path, tiny_dataset: 
     assert two.step_split.sync_s > 0
     logits = [np.load(tmp_path / name / "test_logits.npy") for name in ("one", "two")]
     np.testing.assert_allclose(logits[1], logits[0], atol=0.02)
+
+
+@pytest.mark.long
+def test_a_killed_sharded_training_goes_on_to_the_same_weights(tmp_path: Path, tiny_dataset: Path) -> None:
+    start = write_checkpoint(tmp_path / "start", dropout=0.0)
+    config = config_for(start, parallel="fsdp", checkpoint_every_steps=2)
+    launch("teacher", config, num_processes=2, dataset=tiny_dataset, folder=tmp_path / "whole" / "teacher")
+    section, folder = tmp_path / "train.json", tmp_path / "killed" / "teacher"
+    section.write_text(config.model_dump_json(), encoding="utf-8")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "train"]
+    command += ["teacher", str(section), "--dataset", str(tiny_dataset), "--folder", str(folder)]
+    training = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True)
+    while not list(folder.parent.glob(".teacher.training/*/checkpoints/checkpoint-*")):
+        assert training.poll() is None
+        time.sleep(0.02)
+    os.killpg(training.pid, signal.SIGKILL)
+    training.wait()
+    resumed = launch("teacher", config, num_processes=2, dataset=tiny_dataset, folder=folder)
+    assert resumed.resumed_from_step
+    whole, killed = (load_file(path / "teacher" / "model.safetensors") for path in (tmp_path / "whole", folder.parent))
+    assert whole.keys() == killed.keys()
+    for name, weights in whole.items():
+        assert torch.equal(weights, killed[name]), name
 
 
 @pytest.mark.long
