@@ -85,7 +85,7 @@ class Supervisor:
                 elif worker not in self._was_ready:
                     status = REFUSED
                     if code != REFUSED:  # then it could not say itself what was wrong
-                        tell(f"the worker ended with status {code} before it was ready; help: {_likely(code)}")
+                        tell(f"the worker ended with status {code} before it was ready; help: {self._likely(code)}")
                     self._end(signal.SIGTERM, None)
                 else:
                     self._plan_successor(worker, code)
@@ -120,6 +120,14 @@ class Supervisor:
                     logger.critical("worker %d gives no sign of life: killed", pid)
                     os.kill(pid, signal.SIGKILL)
         return ended
+
+    def _likely(self, code: int) -> str:
+        if code < 0:
+            return "it was killed, perhaps for want of memory: give it more (--memory-mb), or serve a smaller variant"
+        if self._settings.memory_bytes is not None:
+            # Under a cap allocations fail anywhere, also where a library then raises something else.
+            return "see the traceback above; the cap on its memory (--memory-mb) may be too small"
+        return "see the traceback above"
 
     def _plan_successor(self, worker: int, code: int) -> None:
         pause_s = self._pauses[worker]
@@ -206,12 +214,6 @@ def _work(settings: ServeSettings, listener: socket.socket, keys: KeyRing, board
 def tell(message: str) -> None:
     """Print what was wrong for the user, in the form that every command has."""
     print(f"error: {message}", file=sys.stderr, flush=True)
-
-
-def _likely(code: int) -> str:
-    if code < 0:
-        return "it was killed, perhaps for want of memory: give it more (--memory-mb), or serve a smaller variant"
-    return "see the traceback above"
 
 
 def _wake_up(_number: int, _frame: FrameType | None) -> None:
