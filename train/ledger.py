@@ -88,8 +88,8 @@ def predict(model: Any, activations: BatchCost, device: torch.device) -> Predict
     return Prediction(parameters_bytes=parameters, activations=activations, base_bytes=max(0, used - parameters))
 
 
-def available_bytes(device: torch.device, processes_here: int = 1) -> int:
-    """Return the memory that this process may fill: the device's, or its part of the machine's."""
+def available_bytes(device: torch.device, *, processes_here: int) -> int:
+    """Return the memory that this process may fill: the device's, or its part of what the machine's processes share."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[1])
     return memory_bytes() // processes_here

@@ -2,7 +2,7 @@
 
 Zhao et al. 2023, "PyTorch FSDP". Between two uses each process holds its part of every layer alone; a layer is gathered
 for its forward and its backward pass, and its gradients are averaged into the parts. State on disk is whole, as that of
-a single process, so that another number of processes can read it.
+a single process.
 """
 
 from __future__ import annotations

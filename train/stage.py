@@ -174,7 +174,8 @@ class Stage:
     def _predict(self, feed: Feed, precision: Precision) -> tuple[ledger.Prediction, sharding.Parallel]:
         """Return the prediction of the memory and how the processes share the model; refuse what cannot fit."""
         device, world_size = self.processes.device, self.processes.world_size
-        available, batch = ledger.available_bytes(device), feed.largest_batch()
+        available = ledger.available_bytes(device, processes_here=world_size // self.processes.num_nodes)
+        batch = feed.largest_batch()
         prediction = ledger.predict(self.model, probe.saved_bytes(self.model, device, precision), device)
         chosen = sharding.choose(
             self.config.parallel, prediction, batch, world_size=world_size, available_bytes=available

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -65,12 +65,15 @@ def test_a_killed_sharded_training_goes_on_to_the_same_weights(tmp_path: Path, t
     section.write_text(config.model_dump_json(), encoding="utf-8")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "train"]
     command += ["teacher", str(section), "--dataset", str(tiny_dataset), "--folder", str(folder)]
-    training = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True)
+    training = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"})
     while not list(folder.parent.glob(".teacher.training/*/checkpoints/checkpoint-*")):
         assert training.poll() is None
         time.sleep(0.02)
-    os.killpg(training.pid, signal.SIGKILL)
-    training.wait()
+    # torchrun puts its workers into sessions of their own: killed alone, it would leave them to finish.
+    processes = [psutil.Process(training.pid), *psutil.Process(training.pid).children(recursive=True)]
+    for process in processes:
+        process.kill()
+    psutil.wait_procs(processes)
     resumed = launch("teacher", config, num_processes=2, dataset=tiny_dataset, folder=folder)
     assert resumed.resumed_from_step
     whole, killed = (load_file(path / "teacher" / "model.safetensors") for path in (tmp_path / "whole", folder.parent))

@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from testbed.errors import UserError
+from testbed.machine import memory_bytes
 from tests.tiny import LABELS, write_checkpoint
-from train.ledger import Prediction
+from train.ledger import Prediction, available_bytes
 from train.model import layer_stack, load_classifier
 from train.probe import BatchCost
 from train.sharding import choose, gathered_bytes
@@ -45,6 +47,10 @@ def test_shards_divide_the_states_and_not_the_activations() -> None:
     shard.check(*BATCH, available_bytes=600)
     with pytest.raises(UserError, match=r"help: set train\.token_budget to 5 or less"):
         shard.check(*BATCH, available_bytes=500)
+
+
+def test_processes_of_one_machine_share_its_memory() -> None:
+    assert available_bytes(torch.device("cpu"), processes_here=3) == memory_bytes() // 3
 
 
 def test_the_largest_layer_and_what_is_in_none_are_whole_at_once(tmp_path: Path) -> None:
