@@ -54,6 +54,8 @@ def decompress(body: bytes, encoding: bytes, *, most_bytes: int) -> bytes:
         raise too_large(most_bytes)
     if not inflater.eof:
         raise InvalidRequest("the compressed body is cut off")
+    if inflater.unused_data:
+        raise InvalidRequest("bytes follow the end of the compressed body; help: compress it as one stream")
     return found
 
 
@@ -61,11 +63,20 @@ def compress(body: bytes, accepted: bytes) -> tuple[bytes, bytes | None]:
     """Return the body and its Content-Encoding (None = as it was), by what ``Accept-Encoding`` names."""
     if len(body) < COMPRESS_FROM_BYTES:
         return body, None
-    if b"gzip" in accepted:
+    if _accepts(accepted, b"gzip"):
         return gzip.compress(body, COMPRESSION_LEVEL), b"gzip"
-    if b"deflate" in accepted:
+    if _accepts(accepted, b"deflate"):
         return zlib.compress(body, COMPRESSION_LEVEL), b"deflate"
     return body, None
+
+
+def _accepts(accepted: bytes, encoding: bytes) -> bool:
+    for choice in accepted.lower().split(b","):
+        name, _, quality = choice.partition(b";")
+        if name.strip() == encoding:
+            # "q=0", "q=0.0", … forbid it (RFC 9110, 12.4.2)
+            return quality.replace(b" ", b"").strip(b"q=0.") != b"" or not quality.strip()
+    return False
 
 
 def too_large(most_bytes: int) -> TooLarge:

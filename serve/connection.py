@@ -18,6 +18,11 @@ TOO_LATE = (
     b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\ncontent-length: 63\r\nconnection: close\r\n\r\n"
     b'{"error": "the request came too slowly", "reason": "too_slow"} '
 )
+TOO_LARGE_HEAD = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\ncontent-length: 72\r\n"
+    b"connection: close\r\n\r\n"
+    b'{"error": "the head of the request is too large", "reason": "too_large"}'
+)
 HEAD_BYTES = 64 * 2**10
 
 
@@ -50,7 +55,7 @@ class Connection(HttpToolsProtocol):
         if not self._incomplete:
             self._lift_limit()
         elif self._head_bytes > HEAD_BYTES and self._in_head:
-            self._too_late()
+            self._end_with(TOO_LARGE_HEAD)
         elif self._limit is None:
             self._limit = self.loop.call_later(self.receive_s, self._too_late)
 
@@ -135,8 +140,10 @@ class Connection(HttpToolsProtocol):
             self._limit = None
 
     def _too_late(self) -> None:
-        self._limit = None
+        self._end_with(TOO_LATE if self._incomplete and self._in_head else b"")
+
+    def _end_with(self, answer: bytes) -> None:
+        self._lift_limit()
         if not self.transport.is_closing():
-            if self._incomplete and self._in_head:
-                self.transport.write(TOO_LATE)
+            self.transport.write(answer)
             self.transport.close()

@@ -120,10 +120,7 @@ def pick_variant(manifest: BundleManifest, settings: ServeSettings) -> Variant:
         names = ", ".join(variant.name for variant in manifest.variants)
         msg = f"bundle {manifest.name!r} has several variants; help: --variant with one of {names}"
         raise UserError(msg)
-    try:
-        return manifest.variant(settings.variant)
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    return manifest.variant(settings.variant)
 
 
 def pick_policy(variant: Variant, settings: ServeSettings) -> PolicyName:

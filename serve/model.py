@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Sequence
 
@@ -25,6 +24,8 @@ logger = logging.getLogger(__name__)
 SHARE_BEFORE_ANSWER = 0.85
 # Of the running mean of admitted requests' tokens, what the newest one counts for.
 NEWEST_SHARE = 0.05
+# Of a text's tokens, those that every text has: the one before it and the one after it.
+SPECIAL_TOKENS = 2
 
 
 class TokenEstimate:
@@ -36,17 +37,17 @@ class TokenEstimate:
 
     def __init__(self, manifest: BundleManifest) -> None:
         num_bytes = sum(len(golden.text.encode()) for golden in manifest.goldens)
-        num_tokens = sum(len(golden.input_ids) for golden in manifest.goldens)
+        num_tokens = sum(len(golden.input_ids) - SPECIAL_TOKENS for golden in manifest.goldens)
         self._tokens_per_byte = num_tokens / num_bytes if num_bytes else 0.25
         self._max_length = manifest.max_length
 
     def most(self, num_bytes: int) -> float:
         """Return the estimate for a body, as if it were nothing but text."""
-        return 2 + num_bytes * self._tokens_per_byte
+        return SPECIAL_TOKENS + num_bytes * self._tokens_per_byte
 
     def of(self, text: str) -> int:
         """Return the estimate for one text."""
-        return min(self._max_length, 2 + math.ceil(len(text.encode()) * self._tokens_per_byte))
+        return min(self._max_length, SPECIAL_TOKENS + round(len(text.encode()) * self._tokens_per_byte))
 
 
 class Model:
