@@ -15,6 +15,7 @@ from serve.backend import probabilities
 from serve.backlog import Backlog
 from serve.engine import Engine
 from serve.errors import BackendFailed, NonFiniteOutput, OutOfMemory, ServeError
+from serve.estimate import TokenEstimate
 from serve.jobs import Floats, Row, Spent
 from serve.tally import Tally
 
@@ -27,6 +28,7 @@ class Lane(threading.Thread):
     Args:
         backlog: where the batches come from.
         engine: tokenizes and runs them.
+        estimate: is told how many tokens the texts had.
         loop: the event loop that the jobs' futures belong to.
         tally: counts what was run.
 
@@ -34,11 +36,20 @@ class Lane(threading.Thread):
         busy_since_s: monotonic time at which the running batch began; 0 while idle.
     """
 
-    def __init__(self, *, backlog: Backlog, engine: Engine, loop: asyncio.AbstractEventLoop, tally: Tally) -> None:
+    def __init__(
+        self,
+        *,
+        backlog: Backlog,
+        engine: Engine,
+        estimate: TokenEstimate,
+        loop: asyncio.AbstractEventLoop,
+        tally: Tally,
+    ) -> None:
         super().__init__(name="lane", daemon=True)
         self.busy_since_s = 0.0
         self._backlog = backlog
         self._engine = engine
+        self._estimate = estimate
         self._loop = loop
         self._tally = tally
 
@@ -88,7 +99,9 @@ class Lane(threading.Thread):
     def _token_ids(self, rows: Sequence[Row]) -> list[Sequence[int]]:
         found: list[Sequence[int]] = []
         texts = [row.job.texts[row.index] for row in rows if row.job.texts is not None]
-        encoded = iter(self._engine.tokenizer.encode_batch(texts) if texts else ())
+        tokenized = self._engine.tokenizer.encode_batch(texts) if texts else []
+        self._estimate.learn(texts, tokenized)
+        encoded = iter(tokenized)
         for row in rows:
             sent = row.job.ids
             found.append(next(encoded) if sent is None else sent[row.index])

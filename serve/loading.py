@@ -16,8 +16,9 @@ from serve.caveats import caveats
 from serve.config import PROFILES, PolicyName, Profile, ServeSettings
 from serve.curve import BatchCurve, ladder, measure
 from serve.engine import Engine
+from serve.estimate import TokenEstimate
 from serve.lane import Lane
-from serve.model import Model, TokenEstimate, expire
+from serve.model import Model, expire
 from serve.policies import ByLength, InOrder, Policy
 from serve.tally import Tally
 from testbed import machine
@@ -66,14 +67,15 @@ def load_model(bundle: Bundle, settings: ServeSettings, *, loop: asyncio.Abstrac
         max_tokens=settings.queue_tokens,
         on_expired=partial(expire, loop=loop),
     )
-    lane = Lane(backlog=backlog, engine=engine, loop=loop, tally=tally)
+    estimate = TokenEstimate(manifest)
+    lane = Lane(backlog=backlog, engine=engine, estimate=estimate, loop=loop, tally=tally)
     give_memory_back(engine, words)
     log_warm(card, curve, load_s=time.monotonic() - begin_s)
     return Model(
         card=card,
         backlog=backlog,
         lane=lane,
-        estimate=TokenEstimate(manifest),
+        estimate=estimate,
         vocab_size=engine.tokenizer.vocab_size,
         slo_s=slo_s,
         tally=tally,

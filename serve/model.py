@@ -11,11 +11,11 @@ from serve import instruments
 from serve.backlog import Backlog
 from serve.card import Card
 from serve.errors import DeadlineAtRisk, InvalidRequest, Shed
+from serve.estimate import TokenEstimate
 from serve.jobs import Job
 from serve.lane import Lane
 from serve.protocols.codec import Ask
 from serve.tally import Tally
-from testbed.records.bundle import BundleManifest
 
 logger = logging.getLogger(__name__)
 
@@ -24,30 +24,6 @@ logger = logging.getLogger(__name__)
 SHARE_BEFORE_ANSWER = 0.85
 # Of the running mean of admitted requests' tokens, what the newest one counts for.
 NEWEST_SHARE = 0.05
-# Of a text's tokens, those that every text has: the one before it and the one after it.
-SPECIAL_TOKENS = 2
-
-
-class TokenEstimate:
-    """Tokens of a text before it is tokenized, from its bytes: good enough to admit by.
-
-    Args:
-        manifest: its goldens give the ratio; its ``max_length`` bounds the estimate.
-    """
-
-    def __init__(self, manifest: BundleManifest) -> None:
-        num_bytes = sum(len(golden.text.encode()) for golden in manifest.goldens)
-        num_tokens = sum(len(golden.input_ids) - SPECIAL_TOKENS for golden in manifest.goldens)
-        self._tokens_per_byte = num_tokens / num_bytes if num_bytes else 0.25
-        self._max_length = manifest.max_length
-
-    def most(self, num_bytes: int) -> float:
-        """Return the estimate for a body, as if it were nothing but text."""
-        return SPECIAL_TOKENS + num_bytes * self._tokens_per_byte
-
-    def of(self, text: str) -> int:
-        """Return the estimate for one text."""
-        return min(self._max_length, SPECIAL_TOKENS + round(len(text.encode()) * self._tokens_per_byte))
 
 
 class Model:
