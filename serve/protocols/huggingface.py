@@ -64,6 +64,8 @@ def _top_k(parameters: dict[str, Any]) -> int | None:
     top_k = parameters.get("top_k")
     if top_k is None:
         return None
+    if isinstance(top_k, float) and top_k.is_integer():  # 3.0 is a whole number in JSON
+        top_k = int(top_k)
     if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
         msg = f"top_k is {top_k!r}, a whole number from 1 is needed"
         raise InvalidRequest(msg)
