@@ -60,7 +60,7 @@ def sentence(checks: tuple[SimulationCheck, ...]) -> str:
     return (
         f"Each load test simulated with its own arrivals, texts and batch times: p50 and p99 are within {WITHIN:.0%} "
         f"for {len(inside)} of {len(checks)} runs{also}; bars are 95 % intervals of what was measured. The worst p99 "
-        f"is off by {worst.p99_error:+.0%}, at {worst.target_qps:,.0f} queries/s. With the batch times of all the other "
+        f"is off by {worst.p99_error:+.0%}, at {worst.target_qps:,.0f} queries/s. With the batch times of the other "
         "tests instead, which also shows how steady the machine was, p50 is off by up to "
         f"{drift.predicted_p50_error:+.0%}."
     )
