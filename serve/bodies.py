@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 
 from serve.errors import InvalidRequest, TooLarge, UnsupportedEncoding
@@ -11,6 +12,8 @@ from serve.protocols.codec import Headers
 # zlib's window bits: a gzip header is expected at +16; deflate is a zlib stream, or, from some clients, a raw one.
 GZIP = 16 + zlib.MAX_WBITS
 ZLIB_HEAD = b"\x78\x9c"
+# A weight that forbids an encoding (RFC 9110, 12.4.2).
+FORBIDDEN = re.compile(rb"\s*q\s*=\s*0(\.0*)?\s*")
 # Small answers gain nothing from compression.
 COMPRESS_FROM_BYTES = 4096
 COMPRESSION_LEVEL = 1
@@ -74,8 +77,7 @@ def _accepts(accepted: bytes, encoding: bytes) -> bool:
     for choice in accepted.lower().split(b","):
         name, _, quality = choice.partition(b";")
         if name.strip() == encoding:
-            # "q=0", "q=0.0", … forbid it (RFC 9110, 12.4.2)
-            return quality.replace(b" ", b"").strip(b"q=0.") != b"" or not quality.strip()
+            return FORBIDDEN.fullmatch(quality) is None
     return False
 
 
