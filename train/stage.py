@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from pydantic import JsonValue
 
+from testbed.allocator import freed_kept
 from testbed.dataset import SPLITS, read_record, read_split
 from testbed.folders import whole_folder
 from testbed.metrics import accuracy
@@ -113,7 +114,7 @@ class Stage:
         if saved:
             self.phases.go_on_from(saved.about.phases)
             say(f"train {self.name}: going on after step {saved.about.step} of {loop.total_steps}")
-        with ClockWatch(self.processes.device.index) as clocks:
+        with ClockWatch(self.processes.device.index) as clocks, freed_kept():
             loop.run(saved)
         self.model = loop.model
         with self.phases.phase("evaluate"):

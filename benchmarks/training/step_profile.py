@@ -20,6 +20,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
+from testbed.allocator import freed_kept
 from train.ceilings import gemm_flops_per_s, product_flops_per_s
 from train.loop import clip_in_step, parameter_groups
 from train.model import load_classifier
@@ -27,6 +28,7 @@ from train.operators import quick
 from train.precision import Precision
 from train.pretrained import model_folder
 from train.processes import Processes
+from train.vocabulary import Vocabulary
 from train.weights import WorkingWeights
 
 CPU = torch.device("cpu")
@@ -42,6 +44,8 @@ GROUPS = (
     ("embeddings", ("embedding", "index_select", "fill_", "zero_")),
 )
 STEPS = 10
+# Words that a small data set uses, such as TREC: the loop trains the rows of these alone.
+VOCABULARY = 8000
 
 
 def main() -> None:
@@ -73,12 +77,13 @@ def main() -> None:
 def measure(dtype: str, rows: int, length: int) -> dict[str, Any]:
     """Return one block's figures; rates are shares of the square GEMM peak."""
     step, model = one_step(dtype, rows, length)
-    for _ in range(3):
-        step()
-    times = [timed(step) for _ in range(STEPS)]
-    with profile(activities=[ProfilerActivity.CPU]) as profiled:
-        for _ in range(STEPS):
+    with freed_kept():
+        for _ in range(3):
             step()
+        times = [timed(step) for _ in range(STEPS)]
+        with profile(activities=[ProfilerActivity.CPU]) as profiled:
+            for _ in range(STEPS):
+                step()
     averages = [event for event in profiled.key_averages() if event.self_cpu_time_total > 0]
     total_us = sum(event.self_cpu_time_total for event in averages)
     shares = dict.fromkeys([name for name, _ in GROUPS], 0.0) | {"other": 0.0}
@@ -106,13 +111,14 @@ def measure(dtype: str, rows: int, length: int) -> dict[str, Any]:
 def one_step(dtype: str, rows: int, length: int) -> tuple[Callable[[], None], nn.Module]:
     """Return a training step of MiniLM-L6 on random tokens, as the loop does it, and its model."""
     model = load_classifier(model_folder("minilm-l6"), list("abcdef"), seed=0).train()
+    Vocabulary([range(VOCABULARY)], pad_token_id=0).shrink(model)
     precision, alone = Precision(dtype, "asked for"), Processes(rank=0, world_size=1, local_rank=0, device=CPU)
     weights = WorkingWeights(model, alone.working_dtype(dtype))
     groups = parameter_groups(model, 0.01)
     for group in groups:
         group["params"] = [weights.trained[parameter] for parameter in group["params"]]
     optimizer = torch.optim.AdamW(groups, lr=1e-5, fused=True)
-    ids = torch.randint(5, 8000, (rows, length))
+    ids = torch.randint(5, VOCABULARY, (rows, length))
     mask, labels = torch.ones_like(ids), torch.randint(0, 6, (rows,))
 
     def step() -> None:
