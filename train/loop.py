@@ -16,6 +16,7 @@ from testbed.errors import UserError
 from testbed.records.training import Epoch
 from train.checkpoint import About, Checkpoints, Saved
 from train.clock import PARTS, StepClock, StepTimes
+from train.compiling import explained, typical
 from train.config import Recipe, TrainConfig
 from train.feed import Feed
 from train.journal import Journal
@@ -91,6 +92,9 @@ class Loop:
         """
         if saved:
             self._resume(saved)
+        if self.config.compile:
+            with self.phases.phase("compile"):
+                self._compile()
         with StopRequest() as stop, self.journal:
             for epoch in range(len(self.epochs), self.recipe.epochs):
                 with self.phases.phase("train"):
@@ -132,6 +136,17 @@ class Loop:
             learning_rate = self._update()
             clock.mark("optimizer")
             self._end_step(epoch, batch, figures, learning_rate, stop)
+
+    def _compile(self) -> None:
+        """Have both passes compiled for one batch, whose gradients are thrown away: no step's time holds that."""
+        device = self.processes.device
+        self.model.train()
+        batch = typical(self.feed.batches(0)).to(device)
+        with explained():
+            with self.precision.autocast(device), self._operators():
+                loss = self.objective(self.shared_model, batch)
+            loss.backward()  # type: ignore[no-untyped-call]
+        self.model.zero_grad(set_to_none=True)
 
     def _operators(self) -> AbstractContextManager[object]:
         """Return the context of the forward pass: a compiled one has fused its operators already."""

@@ -111,7 +111,7 @@ def record_of(stage: Stage, outcome: Outcome, files: dict[str, str]) -> Training
         switches={
             "threads": torch.get_num_threads(),
             "compile": stage.config.compile,
-            "tf32": torch.backends.cuda.matmul.allow_tf32,
+            "tf32": stage.config.tf32 and on_gpu,
         },
     )
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from pydantic import JsonValue
 
 from testbed.dataset import SPLITS, read_record, read_split
@@ -26,6 +25,7 @@ from train import ledger, probe, sharding
 from train.ceilings import gemm_flops_per_s, triad_bytes_per_s
 from train.checkpoint import Checkpoints, Saved
 from train.clocks import ClockWatch
+from train.compiling import require_compiler
 from train.config import Recipe, TrainConfig
 from train.evaluate import logits_of
 from train.feed import Feed, balanced_weights
@@ -35,7 +35,7 @@ from train.model import max_positions, shape_of
 from train.objective import Objective
 from train.outcome import Outcome, record_of, write_checkpoint
 from train.phases import Phases, together
-from train.precision import Precision, choose
+from train.precision import Precision, choose, tf32_products
 from train.processes import Processes
 from train.targets import Targets
 from train.tokens import TokenFile, encode, write_tokens
@@ -93,7 +93,18 @@ class Stage:
         return int(self.model.config.pad_token_id or 0)
 
     def run(self) -> TrainingRun:
-        """Train, evaluate and save; returns the record, in every process."""
+        """Train, evaluate and save; returns the record, in every process.
+
+        Raises:
+            UserError: what was asked for cannot work here, cannot fit, or as `Loop.run`.
+        """
+        if self.config.compile:
+            with self.phases.phase("compile"):
+                require_compiler(self.processes.device)
+        with tf32_products(self.config.tf32, self.processes.device):
+            return self._run()
+
+    def _run(self) -> TrainingRun:
         checkpoints, saved = self._find_checkpoint()
         with self.phases.phase("tokenize"):
             vocabulary, num_truncated = self._tokenize()
@@ -149,7 +160,6 @@ class Stage:
     def _precision(self, saved: Saved | None) -> Precision:
         if saved:
             return Precision(saved.about.precision, saved.about.precision_reason)
-        torch.backends.cuda.matmul.allow_tf32 = self.config.tf32
         chosen = self.processes.from_main(
             choose(self.config.precision, self.processes.device) if self.processes.main else None
         )
@@ -218,13 +228,14 @@ class Stage:
 
     def _test_logits(self) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Return the test split's logits in FP32: what every exported variant is compared with."""
-        return logits_of(
-            self.model,
-            self.tokens["test"],
-            pad_token_id=self.pad_token_id,
-            device=self.processes.device,
-            precision=Precision("fp32", "evaluation"),
-        )
+        with tf32_products(False, self.processes.device):
+            return logits_of(
+                self.model,
+                self.tokens["test"],
+                pad_token_id=self.pad_token_id,
+                device=self.processes.device,
+                precision=Precision("fp32", "evaluation"),
+            )
 
     def _finish(self, outcome: Outcome) -> TrainingRun:
         record: TrainingRun | None = None
