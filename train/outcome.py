@@ -103,6 +103,7 @@ def record_of(stage: Stage, outcome: Outcome, files: dict[str, str]) -> Training
             [row for row in rows if row["forward_s"] is not None],
             loop.cost,
             num_parameters=outcome.prediction.parameters_bytes // 4,
+            num_narrow=sum(p.numel() for p, trained in loop.weights.trained.items() if trained is not p),
             num_processes=stage.processes.world_size,
             gemm=outcome.gemm_flops_per_s,
             triad=outcome.triad_bytes_per_s,

@@ -117,7 +117,8 @@ class Stage:
         with self.phases.phase("prepare"):
             feed = self._feed(targets)
             # First a forward and a backward pass: what they load and keep belongs to the base of the prediction.
-            cost = probe.step_cost(self.model, self.processes.device, precision)
+            working = self.processes.working_dtype(precision.name)
+            cost = probe.step_cost(self.model, self.processes.device, precision, working)
             triad = sum(self.processes.total([triad_bytes_per_s(self.processes.device)]))
             prediction, parallel = self._predict(feed, precision)
             loop = self._loop(checkpoints, feed, precision, gemm, cost, parallel)
@@ -186,7 +187,8 @@ class Stage:
         device, world_size = self.processes.device, self.processes.world_size
         available = ledger.available_bytes(device, processes_here=world_size // self.processes.num_nodes)
         batch = feed.largest_batch()
-        prediction = ledger.predict(self.model, probe.saved_bytes(self.model, device, precision), device)
+        kept = probe.saved_bytes(self.model, device, precision, self.processes.working_dtype(precision.name))
+        prediction = ledger.predict(self.model, kept, device)
         chosen = sharding.choose(
             self.config.parallel, prediction, batch, world_size=world_size, available_bytes=available
         )
