@@ -256,8 +256,13 @@ class Loop:
         self.processes.wait()
 
     def _resume(self, saved: Saved) -> None:
-        for name, part in self._parts().items():
-            part.load_state_dict(saved.state[name])
+        try:
+            for name, part in self._parts().items():
+                part.load_state_dict(saved.state[name])
+        except (KeyError, RuntimeError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            what = f"its state is not this model's ({reason}): another version's"
+            raise self.checkpoints.refused(self.checkpoints.at(saved.about.step), what) from error
         self.journal.rows = list(saved.rows)
         self.step, self.batch, self.epochs = saved.about.step, saved.about.batch, list(saved.about.epochs)
         self.resumed_from_step = self.step

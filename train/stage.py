@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from testbed.dataset import SPLITS, read_record, read_split
+from testbed.errors import UserError
 from testbed.folders import whole_folder
 from testbed.metrics import accuracy
 from testbed.progress import say
@@ -21,7 +22,7 @@ from testbed.records.dataset import DatasetRecord
 from testbed.records.files import save
 from testbed.records.training import TrainingRun
 from testbed.tokenization import TextTokenizer
-from train import ledger, probe, sharding
+from train import disk, ledger, probe, sharding
 from train.ceilings import gemm_flops_per_s, triad_bytes_per_s
 from train.checkpoint import Checkpoints, Saved
 from train.clocks import ClockWatch
@@ -101,7 +102,7 @@ class Stage:
         if self.config.compile:
             with self.phases.phase("compile"):
                 require_compiler(self.processes.device)
-        with tf32_products(self.config.tf32, self.processes.device):
+        with disk.explained(self.folder), tf32_products(self.config.tf32, self.processes.device):
             return self._run()
 
     def _run(self) -> TrainingRun:
@@ -144,6 +145,8 @@ class Stage:
     def _tokenize(self) -> tuple[Vocabulary, int]:
         splits = {name: read_split(self.dataset, name) for name in SPLITS}
         encoded = {name: encode(split, self.tokenizer) for name, split in splits.items()}
+        for name in SPLITS:
+            self._check_texts(name, encoded[name])
         texts = [ids for name in SPLITS for ids in encoded[name]]
         vocabulary = Vocabulary(texts, pad_token_id=self.pad_token_id)
         if self.processes.local_rank == 0:
@@ -157,6 +160,17 @@ class Stage:
                 f"train {self.name}: {num_truncated} training texts have more than {self.max_length} tokens and are cut"
             )
         return vocabulary, num_truncated
+
+    def _check_texts(self, split: str, encoded: list[list[int]]) -> None:
+        """Raise UserError for a split without texts, and for texts that the tokenizer makes nothing of."""
+        empty = [str(line) for line, ids in enumerate(encoded, start=1) if not ids]
+        where = f"{self.dataset / split}.jsonl"
+        if not encoded:
+            msg = f"{where}: no texts; help: prepare the data set again, from more rows"
+            raise UserError(msg)
+        if empty:
+            msg = f"{where}: no token in the texts of lines {', '.join(empty[:20])} ({len(empty)} in all); help: "
+            raise UserError(msg + "remove them, or take a tokenizer that adds special tokens")
 
     def _precision(self, saved: Saved | None) -> Precision:
         if saved:
@@ -272,7 +286,7 @@ class Stage:
 
     def _find_checkpoint(self) -> tuple[Checkpoints, Saved | None]:
         if self.processes.local_rank == 0:
-            for other in self.attempts.glob("*"):
+            for other in self.attempts.glob("*/"):
                 if other != self.work:
                     say(f"train {self.name}: the configuration or the data has changed, an unfinished run is dropped")
                     shutil.rmtree(other)
