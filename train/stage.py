@@ -126,7 +126,7 @@ class Stage:
         if saved:
             self.phases.go_on_from(saved.about.phases)
             say(f"train {self.name}: going on after step {saved.about.step} of {loop.total_steps}")
-        with ClockWatch(self.processes.device.index) as clocks:
+        with ClockWatch(self.processes.nvml_index) as clocks:
             loop.run(saved)
         self.model = loop.model
         with self.phases.phase("evaluate"):

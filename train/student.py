@@ -44,7 +44,7 @@ def train_student(
         UserError: a teacher for other labels, a layer that it does not have, or as for a teacher.
     """
     processes = join()
-    phases = Phases(processes.device.index if processes.device.type == "cuda" else None)
+    phases = Phases(processes.nvml_index)
     labels = read_record(dataset).labels
     with phases.phase("load"):
         source = model_folder(str(teacher))
