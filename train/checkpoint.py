@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from testbed.folders import whole_folder
 from testbed.records.base import Frozen, Sha256, Usage
 from testbed.records.files import file_sha256
 from testbed.records.training import Epoch
+from train.disk import is_full
 
 KEPT = 2
 STATE, STEPS, ABOUT = "state.pt", "steps.parquet", "about.json"
@@ -71,13 +71,17 @@ class Checkpoints:
         """Return the checkpoints, oldest first."""
         return sorted(self.folder.glob("checkpoint-*"))
 
+    def at(self, step: int) -> Path:
+        """Return the folder of the checkpoint after that many steps."""
+        return self.folder / f"checkpoint-{step:08d}"
+
     def save(self, about: About, state: dict[str, Any], steps: Path) -> Path:
         """Write a checkpoint, then drop all but the last two.
 
         Raises:
             UserError: the disk is full or cannot be written; the last checkpoint is still there.
         """
-        path = self.folder / f"checkpoint-{about.step:08d}"
+        path = self.at(about.step)
         try:
             with whole_folder(path) as temporary:
                 torch.save(state, temporary / STATE)
@@ -103,10 +107,10 @@ class Checkpoints:
         try:
             about = About.model_validate_json((path / ABOUT).read_text(encoding="utf-8"))
         except (OSError, ValidationError) as error:
-            raise self._damaged(path, f"{ABOUT} cannot be read") from error
+            raise self.refused(path, f"{ABOUT} cannot be read: damaged, or another version's") from error
         for name, sha256 in about.files.items():
             if not (path / name).is_file() or file_sha256(path / name) != sha256:
-                raise self._damaged(path, f"{name} is not the file that was saved")
+                raise self.refused(path, f"{name} is not the file that was saved: damaged")
         state = torch.load(path / STATE, map_location="cpu", weights_only=True)
         return Saved(about=about, state=state, rows=pa.parquet.read_table(path / STEPS).to_pylist())
 
@@ -115,14 +119,15 @@ class Checkpoints:
         for path in self.all():
             shutil.rmtree(path)
 
-    def _damaged(self, path: Path, what: str) -> UserError:
+    def refused(self, path: Path, what: str) -> UserError:
+        """Return the error that says what is wrong with a checkpoint and what to do."""
         older = self.all()[:-1]
         otherwise = f"to go on from {older[-1].name}" if older else "to start again"
-        return UserError(f"{path}: {what}: damaged; help: remove that folder {otherwise}")
+        return UserError(f"{path}: {what}; help: remove that folder {otherwise}")
 
     def _cannot_save(self, path: Path, error: Exception) -> UserError:
         # torch.save reports a full disk as a RuntimeError of its zip writer
-        full = isinstance(error, RuntimeError) or getattr(error, "errno", None) in {errno.ENOSPC, errno.EDQUOT}
+        full = isinstance(error, RuntimeError) or is_full(error)
         reason = "no space left on the disk" if full else str(error)
         kept = self.all()
         state = f"{kept[-1].name} is whole" if kept else "there is no earlier one"

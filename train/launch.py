@@ -43,8 +43,23 @@ def launch(
         command += ["--dataset", str(dataset), "--folder", str(folder), "--slow-storage-s", str(slow_storage_s)]
         if teacher is not None:
             command += ["--teacher", str(teacher)]
-        status = subprocess.run(command, env=environment, check=False).returncode
+        status = _run(command, environment)
     if status:
         msg = f"training the {stage} in {num_processes} processes failed (status {status}); help: see the lines above"
         raise UserError(msg)
     return load_as(TrainingRun, folder / "record.json")
+
+
+def _run(command: list[str], environment: dict[str, str]) -> int:
+    """Run torchrun and return its status; where this process is asked to stop, so are the training ones, which save.
+
+    They have sessions of their own: were torchrun killed, they would train on without it. It is given one as well, so
+    that Ctrl-C reaches it once and from here.
+    """
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    try:
+        return process.wait()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -133,6 +134,12 @@ class BatchReader(Dataset[Batch]):
         )
 
 
+def _leave_stopping_to_the_training(_worker: int) -> None:
+    """Ignore SIGTERM and Ctrl-C, which may reach a whole group: the training needs its readers until it has saved."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def load(reader: BatchReader, *, start: int = 0, workers: int = 0, pin: bool = False) -> Iterator[Batch]:
     """Yield the reader's batches in order, from number ``start``.
 
@@ -149,6 +156,7 @@ def load(reader: BatchReader, *, start: int = 0, workers: int = 0, pin: bool = F
         num_workers=workers,
         prefetch_factor=PREFETCH_BATCHES if workers else None,
         pin_memory=pin,
+        worker_init_fn=_leave_stopping_to_the_training,
         # its own generator: DataLoader draws from it, and the global one must not depend on where an epoch resumes
         generator=torch.Generator().manual_seed(0),
     )

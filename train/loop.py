@@ -16,6 +16,7 @@ from testbed.errors import UserError
 from testbed.records.training import Epoch
 from train.checkpoint import About, Checkpoints, Saved
 from train.clock import PARTS, StepClock, StepTimes
+from train.compiling import explained, typical
 from train.config import Recipe, TrainConfig
 from train.feed import Feed
 from train.journal import Journal
@@ -91,6 +92,9 @@ class Loop:
         """
         if saved:
             self._resume(saved)
+        if self.config.compile:
+            with self.phases.phase("compile"):
+                self._compile()
         with StopRequest() as stop, self.journal:
             for epoch in range(len(self.epochs), self.recipe.epochs):
                 with self.phases.phase("train"):
@@ -132,6 +136,17 @@ class Loop:
             learning_rate = self._update()
             clock.mark("optimizer")
             self._end_step(epoch, batch, figures, learning_rate, stop)
+
+    def _compile(self) -> None:
+        """Have both passes compiled for one batch, whose gradients are thrown away: no step's time holds that."""
+        device = self.processes.device
+        self.model.train()
+        batch = typical(self.feed.batches(0)).to(device)
+        with explained():
+            with self.precision.autocast(device), self._operators():
+                loss = self.objective(self.shared_model, batch)
+            loss.backward()  # type: ignore[no-untyped-call]
+        self.model.zero_grad(set_to_none=True)
 
     def _operators(self) -> AbstractContextManager[object]:
         """Return the context of the forward pass: a compiled one has fused its operators already."""
@@ -241,8 +256,13 @@ class Loop:
         self.processes.wait()
 
     def _resume(self, saved: Saved) -> None:
-        for name, part in self._parts().items():
-            part.load_state_dict(saved.state[name])
+        try:
+            for name, part in self._parts().items():
+                part.load_state_dict(saved.state[name])
+        except (KeyError, RuntimeError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            what = f"its state is not this model's ({reason}): another version's"
+            raise self.checkpoints.refused(self.checkpoints.at(saved.about.step), what) from error
         self.journal.rows = list(saved.rows)
         self.step, self.batch, self.epochs = saved.about.step, saved.about.batch, list(saved.about.epochs)
         self.resumed_from_step = self.step

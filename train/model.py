@@ -21,14 +21,15 @@ def load_classifier(folder: Path, labels: Sequence[str], *, seed: int) -> Any:  
     A head that does not fit is drawn anew from ``seed``.
 
     Raises:
-        UserError: the folder's architecture has no sequence classifier, or its files are damaged.
+        UserError: the folder's architecture has no sequence classifier or is no plain encoder, or its files are
+            damaged.
     """
     logging = cast("Any", transformers.logging)  # untyped
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     torch.manual_seed(seed)
     try:
-        return transformers.AutoModelForSequenceClassification.from_pretrained(
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(
             folder,
             num_labels=len(labels),
             id2label=dict(enumerate(labels)),
@@ -41,6 +42,12 @@ def load_classifier(folder: Path, labels: Sequence[str], *, seed: int) -> Any:  
     except Exception as error:  # transformers and safetensors raise whatever a bad file leads to
         msg = f"{folder}: not a sequence classifier that can be loaded ({error}); help: check the folder's files"
         raise UserError(msg) from error
+    positions = getattr(model.config, "max_position_embeddings", None) or 0
+    if model.config.is_encoder_decoder or positions <= 0:
+        what = "an encoder and a decoder" if model.config.is_encoder_decoder else "no fixed number of positions"
+        msg = f"{folder}: {type(model).__name__} has {what}; help: take an encoder such as BERT or one of its kin"
+        raise UserError(msg)
+    return model
 
 
 def student_of(teacher: Any, layers: Sequence[int]) -> Any:  # noqa: ANN401

@@ -103,6 +103,7 @@ def record_of(stage: Stage, outcome: Outcome, files: dict[str, str]) -> Training
             [row for row in rows if row["forward_s"] is not None],
             loop.cost,
             num_parameters=outcome.prediction.parameters_bytes // 4,
+            num_narrow=sum(p.numel() for p, trained in loop.weights.trained.items() if trained is not p),
             num_processes=stage.processes.world_size,
             gemm=outcome.gemm_flops_per_s,
             triad=outcome.triad_bytes_per_s,
@@ -111,7 +112,7 @@ def record_of(stage: Stage, outcome: Outcome, files: dict[str, str]) -> Training
         switches={
             "threads": torch.get_num_threads(),
             "compile": stage.config.compile,
-            "tf32": torch.backends.cuda.matmul.allow_tf32,
+            "tf32": stage.config.tf32 and on_gpu,
         },
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -40,6 +41,24 @@ class Precision:
     def scaler(self, device: torch.device) -> torch.amp.GradScaler:
         """Return the loss scaler: FP16's small gradients would vanish without it; otherwise it does nothing."""
         return torch.amp.GradScaler(device.type, enabled=self.name == "fp16")
+
+
+@contextmanager
+def tf32_products(allowed: bool, device: torch.device) -> Iterator[None]:
+    """Let an NVIDIA GPU's FP32 products be made in TF32, or not, inside the block; a CPU's are left as they are.
+
+    The setting is the whole process's. This function of torch's keeps its newer settings by backend and its older
+    switches in step, which torch.compile reads both of.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def choose(choice: PrecisionChoice, device: torch.device) -> Precision:

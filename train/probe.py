@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +18,18 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from train.operators import quick
 from train.precision import Precision
+from train.weights import WorkingWeights
 
 # Both figures are constant + rows × (a + b·length + c·length²): four shapes determine the four coefficients.
 SHAPES = ((2, 4), (2, 6), (2, 8), (4, 8))
+# Operators that are no views by name and yet touch no element.
+STILL = {
+    torch.ops.aten._unsafe_view,  # noqa: SLF001 - the operator's name
+    torch.ops.aten.empty,
+    torch.ops.aten.empty_like,
+    torch.ops.aten.empty_strided,
+    torch.ops.aten.new_empty,
+}
 
 
 @dataclass(frozen=True)
@@ -60,40 +70,76 @@ class _Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
         result = func(*args, **(kwargs or {}))
-        if not func.is_view:
+        if not func.is_view and func.overloadpacket not in STILL:
             tensors = [leaf for leaf in tree_leaves((args, kwargs, result)) if isinstance(leaf, Tensor)]
             self.moved_bytes += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         return result
 
 
-def step_cost(model: Any, device: torch.device, precision: Precision) -> StepCost:  # noqa: ANN401
+def step_cost(
+    model: Any,  # noqa: ANN401 - transformers is untyped
+    device: torch.device,
+    precision: Precision,
+    working: torch.dtype,
+) -> StepCost:
     """Return what a forward and a backward pass compute and move, apart; an untouched embedding row counts as moved.
 
-    Attention is counted as plain products: the FLOP counter does not know every fused kernel. Working weights in bf16
-    (`train.weights`) move less than the autocast that is probed here, by up to the casts.
+    Attention is counted as plain products: the FLOP counter does not know every fused kernel. A compiled model moves
+    less than its operators do one by one, which is what is counted.
+
+    Args:
+        model: with FP32 weights, as it has again afterwards.
+        device: where it is.
+        precision: of the passes.
+        working: type of the weights while it trains (`train.weights`).
     """
 
-    def passes(rows: int, length: int) -> tuple[float, float, float, float]:
+    def flops(rows: int, length: int) -> tuple[float, float]:
         with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
             loss = _forward(model, rows, length, device).sum()
             forward = counter.get_total_flops()
             loss.backward()  # type: ignore[no-untyped-call]
-            backward = counter.get_total_flops() - forward
+        model.zero_grad(set_to_none=True)
+        return forward, counter.get_total_flops() - forward
+
+    def moved(rows: int, length: int) -> tuple[float, float]:
         traffic = _Traffic()  # type: ignore[no-untyped-call]
         with traffic, precision.autocast(device), quick(device):
             loss = _forward(model, rows, length, device).sum()
-            forward_bytes = traffic.moved_bytes
+            forward = traffic.moved_bytes
             loss.backward()  # type: ignore[no-untyped-call]
         model.zero_grad(set_to_none=True)
-        return forward, backward, forward_bytes, traffic.moved_bytes - forward_bytes
+        return forward, traffic.moved_bytes - forward
 
-    measured = {shape: passes(*shape) for shape in SHAPES}
+    computed = {shape: flops(*shape) for shape in SHAPES}
+    with _working_weights(model, working):
+        measured = {shape: (*computed[shape], *moved(*shape)) for shape in SHAPES}
     return StepCost(*(_fit(lambda *shape, figure=figure: measured[shape][figure]) for figure in range(4)))
 
 
-def saved_bytes(model: Any, device: torch.device, precision: Precision) -> BatchCost:  # noqa: ANN401
-    """Return the bytes that a forward pass keeps for the backward pass, the parameters themselves left out."""
-    parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+@contextmanager
+def _working_weights(model: Any, working: torch.dtype) -> Iterator[None]:  # noqa: ANN401
+    weights = WorkingWeights(model, working)
+    try:
+        yield
+    finally:
+        weights.restore()
+
+
+def saved_bytes(
+    model: Any,  # noqa: ANN401 - transformers is untyped
+    device: torch.device,
+    precision: Precision,
+    working: torch.dtype,
+) -> BatchCost:
+    """Return the bytes that a forward pass keeps for the backward pass, the parameters themselves left out.
+
+    Args:
+        model: with FP32 weights, as it has again afterwards.
+        device: where it is.
+        precision: of the passes.
+        working: type of the weights while it trains (`train.weights`).
+    """
 
     def measure(rows: int, length: int) -> float:
         storages: dict[int, int] = {}
@@ -111,7 +157,9 @@ def saved_bytes(model: Any, device: torch.device, precision: Precision) -> Batch
             _forward(model, rows, length, device)
         return float(sum(storages.values()))
 
-    return _fit(measure)
+    with _working_weights(model, working):
+        parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+        return _fit(measure)
 
 
 def _forward(model: Any, rows: int, length: int, device: torch.device) -> Tensor:  # noqa: ANN401

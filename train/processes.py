@@ -45,6 +45,13 @@ class Processes:
         """Whether there is no other."""
         return self.world_size == 1
 
+    @property
+    def nvml_index(self) -> int | None:
+        """NVML's number of this process's GPU, which CUDA_VISIBLE_DEVICES may number otherwise; None on a CPU."""
+        if self.device.type != "cuda":
+            return None
+        return torch.cuda._get_nvml_device_index(self.device)  # noqa: SLF001 - the map is not public
+
     def working_dtype(self, precision: str) -> torch.dtype:
         """Return the type of the working weights (`train.weights`).
 

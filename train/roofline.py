@@ -14,8 +14,12 @@ from train.probe import BatchCost, StepCost
 
 # A step that waits longer than this for its data is bound by them, whatever its arithmetic does.
 DATA_BOUND_SHARE = 0.2
-# AdamW reads the weight, the gradient and two moments, and writes the weight and the moments, 4 bytes each.
-OPTIMIZER_BYTES_A_PARAMETER = 7 * 4
+# The norm reads the gradient; AdamW reads the weight, the gradient and two moments, and writes the weight and the
+# moments: 4 bytes each. (A GPU clips in a pass of its own, which is not counted.)
+OPTIMIZER_BYTES_A_PARAMETER = 8 * 4
+# Of a bf16 working weight the gradient is read and written in FP32, and the updated FP32 weight read and written in
+# bf16.
+WORKING_BYTES_A_PARAMETER = 2 * (4 + 2)
 # Its arithmetic: a dozen multiply-adds a parameter at most, which no step waits for.
 OPTIMIZER_FLOPS_A_PARAMETER = 24
 
@@ -27,6 +31,7 @@ def place(
     cost: StepCost,
     *,
     num_parameters: int,
+    num_narrow: int,
     num_processes: int,
     gemm: float,
     triad: float,
@@ -37,6 +42,7 @@ def place(
         rows: the journal's, those that were taken apart.
         cost: of a pass over a batch.
         num_parameters: that the optimiser updates.
+        num_narrow: of these, those that have a bf16 working weight.
         num_processes: that share each batch; each reads all weights.
         gemm: best FLOP/s of the training's dtype, all processes together.
         triad: best bytes/s, all processes together.
@@ -46,13 +52,13 @@ def place(
     def total(figure: BatchCost) -> float:
         return num_processes * sum(figure.at(*shape) for shape in shapes)
 
-    updates = num_parameters * num_processes * len(rows)
+    updates, casts = (number * num_processes * len(rows) for number in (num_parameters, num_narrow))
     work = {
         "forward": (total(cost.forward_flops), total(cost.forward_bytes)),
         "backward": (total(cost.backward_flops), total(cost.backward_bytes)),
         "optimizer": (
             float(OPTIMIZER_FLOPS_A_PARAMETER * updates),
-            float(OPTIMIZER_BYTES_A_PARAMETER * updates),
+            float(OPTIMIZER_BYTES_A_PARAMETER * updates + WORKING_BYTES_A_PARAMETER * casts),
         ),
     }
     seconds = {part: sum(row[f"{part}_s"] for row in rows) for part in work}

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from pydantic import JsonValue
 
 from testbed.allocator import freed_kept
 from testbed.dataset import SPLITS, read_record, read_split
+from testbed.errors import UserError
 from testbed.folders import whole_folder
 from testbed.metrics import accuracy
 from testbed.progress import say
@@ -23,10 +23,11 @@ from testbed.records.dataset import DatasetRecord
 from testbed.records.files import save
 from testbed.records.training import TrainingRun
 from testbed.tokenization import TextTokenizer
-from train import ledger, probe, sharding
+from train import disk, ledger, probe, sharding
 from train.ceilings import gemm_flops_per_s, triad_bytes_per_s
 from train.checkpoint import Checkpoints, Saved
 from train.clocks import ClockWatch
+from train.compiling import require_compiler
 from train.config import Recipe, TrainConfig
 from train.evaluate import logits_of
 from train.feed import Feed, balanced_weights
@@ -36,7 +37,7 @@ from train.model import max_positions, shape_of
 from train.objective import Objective
 from train.outcome import Outcome, record_of, write_checkpoint
 from train.phases import Phases, together
-from train.precision import Precision, choose
+from train.precision import Precision, choose, tf32_products
 from train.processes import Processes
 from train.targets import Targets
 from train.tokens import TokenFile, encode, write_tokens
@@ -94,7 +95,18 @@ class Stage:
         return int(self.model.config.pad_token_id or 0)
 
     def run(self) -> TrainingRun:
-        """Train, evaluate and save; returns the record, in every process."""
+        """Train, evaluate and save; returns the record, in every process.
+
+        Raises:
+            UserError: what was asked for cannot work here, cannot fit, or as `Loop.run`.
+        """
+        if self.config.compile:
+            with self.phases.phase("compile"):
+                require_compiler(self.processes.device)
+        with disk.explained(self.folder), tf32_products(self.config.tf32, self.processes.device):
+            return self._run()
+
+    def _run(self) -> TrainingRun:
         checkpoints, saved = self._find_checkpoint()
         with self.phases.phase("tokenize"):
             vocabulary, num_truncated = self._tokenize()
@@ -107,14 +119,15 @@ class Stage:
         with self.phases.phase("prepare"):
             feed = self._feed(targets)
             # First a forward and a backward pass: what they load and keep belongs to the base of the prediction.
-            cost = probe.step_cost(self.model, self.processes.device, precision)
+            working = self.processes.working_dtype(precision.name)
+            cost = probe.step_cost(self.model, self.processes.device, precision, working)
             triad = sum(self.processes.total([triad_bytes_per_s(self.processes.device)]))
             prediction, parallel = self._predict(feed, precision)
             loop = self._loop(checkpoints, feed, precision, gemm, cost, parallel)
         if saved:
             self.phases.go_on_from(saved.about.phases)
             say(f"train {self.name}: going on after step {saved.about.step} of {loop.total_steps}")
-        with ClockWatch(self.processes.device.index) as clocks, freed_kept():
+        with ClockWatch(self.processes.nvml_index) as clocks, freed_kept():
             loop.run(saved)
         self.model = loop.model
         with self.phases.phase("evaluate"):
@@ -133,6 +146,8 @@ class Stage:
     def _tokenize(self) -> tuple[Vocabulary, int]:
         splits = {name: read_split(self.dataset, name) for name in SPLITS}
         encoded = {name: encode(split, self.tokenizer) for name, split in splits.items()}
+        for name in SPLITS:
+            self._check_texts(name, encoded[name])
         texts = [ids for name in SPLITS for ids in encoded[name]]
         vocabulary = Vocabulary(texts, pad_token_id=self.pad_token_id)
         if self.processes.local_rank == 0:
@@ -147,10 +162,20 @@ class Stage:
             )
         return vocabulary, num_truncated
 
+    def _check_texts(self, split: str, encoded: list[list[int]]) -> None:
+        """Raise UserError for a split without texts, and for texts that the tokenizer makes nothing of."""
+        empty = [str(line) for line, ids in enumerate(encoded, start=1) if not ids]
+        where = f"{self.dataset / split}.jsonl"
+        if not encoded:
+            msg = f"{where}: no texts; help: prepare the data set again, from more rows"
+            raise UserError(msg)
+        if empty:
+            msg = f"{where}: no token in the texts of lines {', '.join(empty[:20])} ({len(empty)} in all); help: "
+            raise UserError(msg + "remove them, or take a tokenizer that adds special tokens")
+
     def _precision(self, saved: Saved | None) -> Precision:
         if saved:
             return Precision(saved.about.precision, saved.about.precision_reason)
-        torch.backends.cuda.matmul.allow_tf32 = self.config.tf32
         chosen = self.processes.from_main(
             choose(self.config.precision, self.processes.device) if self.processes.main else None
         )
@@ -177,7 +202,8 @@ class Stage:
         device, world_size = self.processes.device, self.processes.world_size
         available = ledger.available_bytes(device, processes_here=world_size // self.processes.num_nodes)
         batch = feed.largest_batch()
-        prediction = ledger.predict(self.model, probe.saved_bytes(self.model, device, precision), device)
+        kept = probe.saved_bytes(self.model, device, precision, self.processes.working_dtype(precision.name))
+        prediction = ledger.predict(self.model, kept, device)
         chosen = sharding.choose(
             self.config.parallel, prediction, batch, world_size=world_size, available_bytes=available
         )
@@ -219,13 +245,14 @@ class Stage:
 
     def _test_logits(self) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Return the test split's logits in FP32: what every exported variant is compared with."""
-        return logits_of(
-            self.model,
-            self.tokens["test"],
-            pad_token_id=self.pad_token_id,
-            device=self.processes.device,
-            precision=Precision("fp32", "evaluation"),
-        )
+        with tf32_products(False, self.processes.device):
+            return logits_of(
+                self.model,
+                self.tokens["test"],
+                pad_token_id=self.pad_token_id,
+                device=self.processes.device,
+                precision=Precision("fp32", "evaluation"),
+            )
 
     def _finish(self, outcome: Outcome) -> TrainingRun:
         record: TrainingRun | None = None
@@ -260,7 +287,7 @@ class Stage:
 
     def _find_checkpoint(self) -> tuple[Checkpoints, Saved | None]:
         if self.processes.local_rank == 0:
-            for other in self.attempts.glob("*"):
+            for other in self.attempts.glob("*/"):
                 if other != self.work:
                     say(f"train {self.name}: the configuration or the data has changed, an unfinished run is dropped")
                     shutil.rmtree(other)

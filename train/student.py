@@ -44,7 +44,7 @@ def train_student(
         UserError: a teacher for other labels, a layer that it does not have, or as for a teacher.
     """
     processes = join()
-    phases = Phases(processes.device.index if processes.device.type == "cuda" else None)
+    phases = Phases(processes.nvml_index)
     labels = read_record(dataset).labels
     with phases.phase("load"):
         source = model_folder(str(teacher))
@@ -78,9 +78,13 @@ def train_student(
 
 def check_labels(teacher: Path, labels: Sequence[str]) -> None:
     """Raise UserError unless the teacher's labels are the data set's, in the same order."""
-    config = json.loads((teacher / "config.json").read_text(encoding="utf-8"))
-    names = config.get("id2label") or {}
-    found = [names[index] for index in sorted(names, key=int)]
+    try:
+        config = json.loads((teacher / "config.json").read_text(encoding="utf-8"))
+        names = config.get("id2label") or {}
+        found = [names[index] for index in sorted(names, key=int)]
+    except (ValueError, AttributeError) as error:
+        msg = f"{teacher / 'config.json'}: not a model's configuration ({error}); help: train the teacher again"
+        raise UserError(msg) from error
     if found != list(labels):
         msg = (
             f"{teacher}: its labels are {', '.join(found) or 'not named'}, the data set's are {', '.join(labels)}; "

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from train.disk import reserve
 from train.tokens import TokenFile
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def ask_teacher(
     if hidden_layers:
         shape = (int(tokens.offsets[-1]), len(hidden_layers), teacher.config.hidden_size)
         hidden = np.lib.format.open_memmap(path / "hidden.npy", mode="w+", dtype=np.float16, shape=shape)
+        reserve(path / "hidden.npy")
     for batch in batches:
         moved = batch.to(device)
         with torch.inference_mode(), autocast:

@@ -30,7 +30,7 @@ def train_teacher(config: TrainConfig, *, dataset: Path, folder: Path, slow_stor
         UserError: see the messages of `train.pretrained`, `train.ledger` and `train.loop`.
     """
     processes = join()
-    phases = Phases(processes.device.index if processes.device.type == "cuda" else None)
+    phases = Phases(processes.nvml_index)
     with phases.phase("load"):
         source = model_folder(config.teacher.model)
         model = load_classifier(source, read_record(dataset).labels, seed=config.seed)

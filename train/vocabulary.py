@@ -16,6 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from testbed.errors import UserError
+
 
 class Vocabulary:
     """The token ids in use, and the change from the tokenizer's ids to rows of the smaller embedding and back.
@@ -34,8 +36,18 @@ class Vocabulary:
         return [np.searchsorted(self.kept, np.asarray(ids, dtype=np.int64)).tolist() for ids in encoded]
 
     def shrink(self, model: Any) -> Tensor:  # noqa: ANN401 - transformers is untyped
-        """Give the model the smaller embedding; returns the whole one, for ``restore``."""
+        """Give the model the smaller embedding; returns the whole one, for ``restore``.
+
+        Raises:
+            UserError: a token that the model has no embedding for.
+        """
         whole = model.get_input_embeddings()
+        if self.kept[-1] >= len(whole.weight):
+            msg = (
+                f"a text has token id {self.kept[-1]}, the model has embeddings for {len(whole.weight)} ids: the "
+                "tokenizer is another model's; help: give the folder the tokenizer that belongs to its model"
+            )
+            raise UserError(msg)
         model.set_input_embeddings(_embedding(whole.weight.detach()[self.kept].clone(), whole.padding_idx))
         kept: Tensor = whole.weight.detach()
         return kept

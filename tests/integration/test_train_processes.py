@@ -82,6 +82,42 @@ def test_a_killed_sharded_training_goes_on_to_the_same_weights(tmp_path: Path, t
         assert torch.equal(weights, killed[name]), name
 
 
+# What `breakeven train teacher EXPERIMENT --nproc 2` does, with its answer to SIGTERM.
+LAUNCHING = """
+import signal, sys
+from pathlib import Path
+from train.config import TrainConfig
+from train.launch import launch
+
+section, dataset, folder = map(Path, sys.argv[1:])
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+config = TrainConfig.model_validate_json(section.read_text())
+launch("teacher", config, num_processes=2, dataset=dataset, folder=folder, slow_storage_s=0.1)
+"""
+
+
+@pytest.mark.long
+def test_stopping_the_command_stops_its_processes_after_they_have_saved(tmp_path: Path, tiny_dataset: Path) -> None:
+    config = config_for(write_checkpoint(tmp_path / "start", dropout=0.0), checkpoint_every_steps=2)
+    section, folder = tmp_path / "train.json", tmp_path / "teacher"
+    section.write_text(config.model_dump_json(), encoding="utf-8")
+    command = subprocess.Popen(
+        [sys.executable, "-c", LAUNCHING, str(section), str(tiny_dataset), str(folder)],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    while not (found := list(tmp_path.glob(".teacher.training/*/checkpoints/checkpoint-*"))):
+        assert command.poll() is None
+        time.sleep(0.02)
+    processes = psutil.Process(command.pid).children(recursive=True)
+    command.terminate()
+    assert command.wait(timeout=60) == 143
+    assert [process for process in processes if process.is_running()] == []
+    assert not folder.exists()
+    assert max(tmp_path.glob(".teacher.training/*/checkpoints/checkpoint-*")) > max(found)
+    resumed = launch("teacher", config, num_processes=2, dataset=tiny_dataset, folder=folder)
+    assert resumed.resumed_from_step
+
+
 @pytest.mark.long
 def test_two_nodes_of_one_process_train_as_one(tmp_path: Path, tiny_dataset: Path) -> None:
     config = config_for(write_checkpoint(tmp_path / "start", dropout=0.0))

@@ -21,6 +21,9 @@ from tests.tiny import write_checkpoint
 from train import checkpoint
 from train.config import TeacherConfig, TrainConfig
 from train.objective import LabelLoss
+from train.precision import Precision
+from train.stage import Stage
+from train.stopping import StoppedError
 from train.teacher import train_teacher
 
 pytestmark = pytest.mark.integration
@@ -96,7 +99,8 @@ def test_kills_at_random_steps_and_inside_saves_change_no_bit(tmp_path: Path, ti
 
 
 def test_sigterm_saves_and_says_how_to_go_on(tmp_path: Path, tiny_dataset: Path, whole: Path) -> None:
-    config = config_for(whole / "start")
+    # With processes that read, and sent to all of them, as a service manager does.
+    config = config_for(whole / "start").model_copy(update={"data_workers": 2})
     section = write_section(tmp_path / "train.json", config)
     command = [sys.executable, "-m", "train", "teacher", str(section), "--dataset", str(tiny_dataset)]
     process = subprocess.Popen(
@@ -105,15 +109,35 @@ def test_sigterm_saves_and_says_how_to_go_on(tmp_path: Path, tiny_dataset: Path,
         env=environment(),
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
     wait_for(lambda: list(tmp_path.glob(".teacher.training/*/checkpoints/checkpoint-*")), process)
-    process.send_signal(signal.SIGTERM)
+    os.killpg(process.pid, signal.SIGTERM)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "stopped by SIGTERM after step" in said
     assert "a checkpoint was saved; help: run the same command again" in said
+    assert "Traceback" not in said
     assert not (tmp_path / "teacher").exists()
     train_teacher(config, dataset=tiny_dataset, folder=tmp_path / "teacher")
+    assert_same_training(tmp_path / "teacher", whole)
+
+
+def test_sigterm_while_the_dev_split_is_evaluated_stops_after_the_next_step(
+    tmp_path: Path, tiny_dataset: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate = Stage.evaluate_dev
+
+    def interrupted(self: Stage, precision: Precision) -> float:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return evaluate(self, precision)
+
+    monkeypatch.setattr(Stage, "evaluate_dev", interrupted)
+    with pytest.raises(StoppedError, match="stopped by SIGTERM after step"):
+        train_teacher(config_for(whole / "start"), dataset=tiny_dataset, folder=tmp_path / "teacher")
+    monkeypatch.undo()
+    run = train_teacher(config_for(whole / "start"), dataset=tiny_dataset, folder=tmp_path / "teacher")
+    assert run.resumed_from_step == run.num_steps // 2 + 1
     assert_same_training(tmp_path / "teacher", whole)
 
 

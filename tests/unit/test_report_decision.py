@@ -7,7 +7,7 @@ import pytest
 from report.build import assess
 from report.config import ReportConfig, Traffic
 from report.curves import Point, measured_curves, qps_within
-from report.decision import accuracy_floor, best_offer
+from report.decision import accuracy_floor, best_offer, decide
 from report.evidence import gather
 from report.sensitivity import at_slo
 from tests import records_for_report as made
@@ -108,3 +108,28 @@ def test_ablation_multiplies_to_the_whole(evidence):
         product *= step.factor
     assert product == pytest.approx(steps[0].usd_per_million_queries / steps[-1].usd_per_million_queries)
     assert steps[-1].qps == pytest.approx(400)
+
+
+@pytest.mark.parametrize("accuracy_floor", [0.9, 0.99])
+@pytest.mark.parametrize("mean_qps", [0.1, 10, 100, 1000, 10_000])
+def test_a_variant_slower_than_its_parent_is_shown_and_not_recommended(evidence, mean_qps, accuracy_floor):
+    report, _ = decided(evidence)
+    # INT8 as on a CPU without fast 8-bit products: three quarters of its FP32 parent's capacity.
+    parents = {row.profile: row for row in report.serving if row.variant == "student-fp32"}
+    slow = tuple(
+        row.model_copy(update={"max_qps_at_slo": 0.75 * parents[row.profile].max_qps_at_slo, "qps_interval": None})
+        if row.variant == "student-int8"
+        else row
+        for row in report.serving
+    )
+    config = ReportConfig(
+        traffic=Traffic(mean_qps=mean_qps, peak_qps=2 * mean_qps), accuracy_floor=accuracy_floor, horizon_days=365
+    )
+    decision = decide(slow, config, batching={})
+    assert decision.variant in {"student-fp32", "teacher-fp32"}
+    losers = [loser for loser in decision.losers if loser.variant == "student-int8"]
+    assert {loser.profile for loser in losers} == {"cpu", "edge"}
+    assert all(loser.reason for loser in losers)
+    if mean_qps >= 1000 and accuracy_floor == 0.9:
+        (beside,) = (loser for loser in losers if loser.profile == decision.profile)
+        assert "120 queries/s within the SLO against 160" in beside.reason

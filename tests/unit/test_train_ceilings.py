@@ -41,13 +41,14 @@ def test_a_step_is_bound_by_the_ceiling_that_is_nearer(
 ) -> None:
     row = {"num_texts": 8, "num_padded_tokens": 80, "data_wait_s": waiting_s, "wall_s": 1 + waiting_s}
     rows = [row | {"forward_s": 0.3, "backward_s": 0.6, "optimizer_s": 0.1}] * 10
-    found = place(rows, cost_of(flops, moved_bytes), num_parameters=1_000_000, num_processes=1, gemm=100e9, triad=10e9)
+    numbers = {"num_parameters": 1_000_000, "num_narrow": 500_000, "num_processes": 1}
+    found = place(rows, cost_of(flops, moved_bytes), **numbers, gemm=100e9, triad=10e9)
     points = {point.part: point for point in found.points}
     assert found.bound == points["step"].bound == bound
     assert points["forward"].flops_per_s == pytest.approx(flops / 3 / 0.3)
     assert points["forward"].flops_per_byte == pytest.approx(flops / 3 / (moved_bytes / 2))
-    # 1,000,000 parameters × 28 bytes in a tenth of a second, of 10 GB/s
-    assert points["optimizer"].share_of_triad == pytest.approx(0.028)
+    # 1,000,000 parameters × 32 bytes and half of them × 12 more in a tenth of a second, of 10 GB/s
+    assert points["optimizer"].share_of_triad == pytest.approx(0.038)
     assert points["step"].flops == pytest.approx(sum(points[part].flops for part in points if part != "step"))
     assert points["optimizer"].bound == "memory"
 

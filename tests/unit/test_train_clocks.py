@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pynvml
 import pytest
+import torch
 
 from train.clocks import REASONS, ClockWatch, decode, summarise
+from train.processes import Processes
 
 
 def test_the_bits_are_nvmls_own() -> None:
@@ -48,3 +50,12 @@ def test_without_a_gpu_there_is_a_reason_and_no_figure() -> None:
         pass
     assert watch.events.throttled_share is None
     assert watch.events.reason == "no GPU: the training ran on a CPU"
+
+
+def test_the_counters_read_are_those_of_the_gpu_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
+    second = Processes(rank=1, world_size=2, local_rank=1, device=torch.device("cuda", 1))
+    assert second.nvml_index == 1
+    first = Processes(rank=0, world_size=2, local_rank=0, device=torch.device("cuda", 0))
+    assert first.nvml_index == 3
+    assert Processes(rank=0, world_size=1, local_rank=0, device=torch.device("cpu")).nvml_index is None

@@ -106,7 +106,7 @@ def test_flops_are_those_of_the_formula(checkpoint: Path) -> None:
     attention = 2 * rows * length * length * hidden * layers
     head = rows * (hidden * hidden + hidden * 3)
     # 2 FLOPs a multiply-add; the backward pass computes two products for each of the forward pass.
-    cost = step_cost(model, CPU, Precision("fp32", "test"))
+    cost = step_cost(model, CPU, Precision("fp32", "test"), torch.float32)
     expected = 2 * (products + attention + head)
     assert cost.forward_flops.at(rows, length) == pytest.approx(expected, rel=0.01)
     assert cost.backward_flops.at(rows, length) == pytest.approx(2 * expected, rel=0.01)
@@ -130,7 +130,7 @@ def test_saved_bytes_are_those_of_a_larger_batch(checkpoint: Path) -> None:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), quick(CPU):
         model(input_ids=ids, attention_mask=torch.ones_like(ids))
     measured = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
-    predicted = saved_bytes(model, CPU, Precision("fp32", "")).at(9, 30)
+    predicted = saved_bytes(model, CPU, Precision("fp32", ""), torch.float32).at(9, 30)
     assert predicted == pytest.approx(measured, rel=0.05)
 
 
