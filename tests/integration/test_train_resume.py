@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from testbed.errors import UserError
 from testbed.records import TrainingRun, file_sha256, load_as
@@ -64,6 +65,9 @@ def assert_same_training(folder: Path, whole: Path) -> None:
     assert steps == expected
     record = load_as(TrainingRun, folder / "record.json")
     assert len(record.epochs) == 2
+    events = EventAccumulator(str(folder / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("train/loss")] == [row["step"] for row in steps]
     assert not list(folder.parent.glob(".*"))
 
 
