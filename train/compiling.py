@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from itertools import islice
 
 import torch
-from torch._dynamo.exc import TorchDynamoException
 
 from testbed.errors import UserError
 from train.loader import Batch
@@ -29,6 +28,8 @@ def require_compiler(device: torch.device) -> None:
 @contextmanager
 def explained() -> Iterator[None]:
     """Turn a failure of torch.compile inside the block into a UserError with its first line."""
+    from torch._dynamo.exc import TorchDynamoException
+
     try:
         yield
     except TorchDynamoException as error:

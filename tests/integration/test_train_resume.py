@@ -161,6 +161,22 @@ def test_a_nan_stops_names_the_batch_and_keeps_the_last_good_checkpoint(
     assert_same_training(tmp_path / "teacher", whole)
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_narrow_types_go_on_to_the_same_bits(
+    tmp_path: Path, tiny_dataset: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    # bf16 has FP32 weights beside the working ones, fp16 a loss scale that changes on the way.
+    config = config_for(whole / "start").model_copy(update={"precision": precision})
+    train_teacher(config, dataset=tiny_dataset, folder=tmp_path / "teacher")
+    fail_at_step(monkeypatch, 5, lambda loss: loss * float("nan"))
+    with pytest.raises(UserError, match="the loss is nan at step 5"):
+        train_teacher(config, dataset=tiny_dataset, folder=tmp_path / "resumed")
+    monkeypatch.undo()
+    run = train_teacher(config, dataset=tiny_dataset, folder=tmp_path / "resumed")
+    assert run.resumed_from_step == 3
+    assert_same_training(tmp_path / "resumed", tmp_path)
+
+
 def test_a_full_disk_is_said_and_the_last_checkpoint_stays_whole(
     tmp_path: Path, tiny_dataset: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
