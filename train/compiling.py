@@ -7,17 +7,18 @@ from contextlib import contextmanager
 from itertools import islice
 
 import torch
-from torch._dynamo.exc import TorchDynamoException
 
 from testbed.errors import UserError
 from train.loader import Batch
 
 # Batches that are looked through for one whose shape a compiler can generalise from.
 CANDIDATES = 16
+# A compiler's own complaint may be long.
+REASON_CHARACTERS = 400
 
 
 def require_compiler(device: torch.device) -> None:
-    """Compile and run one addition; on a CPU with nothing cached this takes about 10 s, which the model's own saves.
+    """Compile and run one addition. With nothing cached that takes some 10 s on a CPU, which the model then saves.
 
     Raises:
         UserError: it fails, most often for want of a C++ compiler (on a GPU, of Triton).
@@ -28,11 +29,14 @@ def require_compiler(device: torch.device) -> None:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn a failure of torch.compile inside the block into a UserError with its first line."""
+    """Turn a failure of torch.compile inside the block into a UserError with the beginning of its message."""
+    from torch._dynamo.exc import TorchDynamoException
+
     try:
         yield
     except TorchDynamoException as error:
-        reason = str(error).strip().splitlines()[0]
+        # What follows the first empty line is advice on debugging torch.
+        reason = " ".join(str(error).strip().split("\n\n")[0].split())[:REASON_CHARACTERS]
         msg = f"train.compile: torch.compile does not work here ({reason}); help: install g++, or set compile: false"
         raise UserError(msg) from error
 

@@ -40,10 +40,14 @@ class Journal:
     def __init__(self, title: str, *, total_steps: int, gemm_flops_per_s: float, events: Path | None) -> None:
         self.rows: list[dict[str, Any]] = []
         self._gemm_flops_per_s = gemm_flops_per_s
-        self._writer = SummaryWriter(str(events)) if events else None
+        self._events = events
+        self._writer: SummaryWriter | None = None
         self._progress = Progress(title, total=total_steps) if events else None
 
     def __enter__(self) -> Self:
+        if self._events:
+            # What an earlier attempt showed of the steps that come now is to be forgotten.
+            self._writer = SummaryWriter(str(self._events), purge_step=len(self.rows))
         if self._progress:
             self._progress.__enter__()
             if self.rows:

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from testbed.errors import UserError
 from testbed.machine import usable_cores
 from train.clock import StepClock
 from train.gradients import averaging
@@ -115,11 +116,20 @@ def join() -> Processes:
     """Return this process's place; under torchrun the process group is set up at the first call.
 
     A process alone uses every core that it may; under torchrun the cores are divided, unless OMP_NUM_THREADS says else.
+
+    Raises:
+        UserError: more processes than GPUs.
     """
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
+    if on_gpu and local_rank >= torch.cuda.device_count():
+        msg = (
+            f"process {local_rank} has no GPU of its own: this machine shows {torch.cuda.device_count()}; "
+            "help: start as many processes as there are GPUs, or hide them (CUDA_VISIBLE_DEVICES=) to train on CPUs"
+        )
+        raise UserError(msg)
     if on_gpu:
         torch.cuda.set_device(device)
     if "OMP_NUM_THREADS" not in os.environ:

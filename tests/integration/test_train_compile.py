@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from torch._dynamo import config as dynamo_config
+from torch._inductor import config as inductor_config
 
 from testbed.errors import UserError
 from testbed.records import TrainingRun
@@ -59,10 +61,10 @@ def test_a_traced_training_gives_the_losses_of_an_ordinary_one(
 ) -> None:
     # All but the code generation: one trace that holds for every batch's shape, forward and backward.
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager", fullgraph=True))
-    monkeypatch.setattr(torch._dynamo.config, "error_on_recompile", True)
     for compiled in (False, True):
         folder = tmp_path / f"compiled-{compiled}"
-        run = train_teacher(config_for(start, compiled=compiled), dataset=tiny_dataset, folder=folder)
+        with dynamo_config.patch(error_on_recompile=True):
+            run = train_teacher(config_for(start, compiled=compiled), dataset=tiny_dataset, folder=folder)
         assert run.switches["compile"] is compiled
         assert ("compile" in run.phases) is compiled
     np.testing.assert_allclose(losses(tmp_path / "compiled-True"), losses(tmp_path / "compiled-False"), rtol=1e-4)
@@ -72,8 +74,11 @@ def test_without_a_compiler_it_is_refused_before_anything_is_read(
     tmp_path: Path, tiny_dataset: Path, start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", (None, "no-such-compiler"))
-    with pytest.raises(UserError, match=r"train.compile: .*No working C\+\+ compiler .*; help: install g\+\+, or set"):
+    nowhere = inductor_config.patch({"cpp.cxx": (None, "no-such-compiler")})
+    with (
+        nowhere,
+        pytest.raises(UserError, match=r"train.compile: .*No working C\+\+ compiler .*; help: install g\+\+, or set"),
+    ):
         train_teacher(config_for(start, compiled=True), dataset=tiny_dataset, folder=tmp_path / "teacher")
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "cache") == ["start"]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from testbed.errors import UserError
 from testbed.records import TrainingRun, file_sha256, load_as
@@ -64,6 +65,9 @@ def assert_same_training(folder: Path, whole: Path) -> None:
     assert steps == expected
     record = load_as(TrainingRun, folder / "record.json")
     assert len(record.epochs) == 2
+    events = EventAccumulator(str(folder / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("train/loss")] == [row["step"] for row in steps]
     assert not list(folder.parent.glob(".*"))
 
 
@@ -155,6 +159,22 @@ def test_a_nan_stops_names_the_batch_and_keeps_the_last_good_checkpoint(
     run = train_teacher(config_for(whole / "start"), dataset=tiny_dataset, folder=tmp_path / "teacher")
     assert run.resumed_from_step == 3
     assert_same_training(tmp_path / "teacher", whole)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_narrow_types_go_on_to_the_same_bits(
+    tmp_path: Path, tiny_dataset: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    # bf16 has FP32 weights beside the working ones, fp16 a loss scale that changes on the way.
+    config = config_for(whole / "start").model_copy(update={"precision": precision})
+    train_teacher(config, dataset=tiny_dataset, folder=tmp_path / "teacher")
+    fail_at_step(monkeypatch, 5, lambda loss: loss * float("nan"))
+    with pytest.raises(UserError, match="the loss is nan at step 5"):
+        train_teacher(config, dataset=tiny_dataset, folder=tmp_path / "resumed")
+    monkeypatch.undo()
+    run = train_teacher(config, dataset=tiny_dataset, folder=tmp_path / "resumed")
+    assert run.resumed_from_step == 3
+    assert_same_training(tmp_path / "resumed", tmp_path)
 
 
 def test_a_full_disk_is_said_and_the_last_checkpoint_stays_whole(

@@ -1,4 +1,4 @@
-"""Clock events: every bit has its name, and shares are of samples."""
+"""Clock events: every bit has its name, shares are of samples; and which GPU a process has."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import pynvml
 import pytest
 import torch
 
+from testbed.errors import UserError
 from train.clocks import REASONS, ClockWatch, decode, summarise
-from train.processes import Processes
+from train.processes import Processes, join
 
 
 def test_the_bits_are_nvmls_own() -> None:
@@ -59,3 +60,12 @@ def test_the_counters_read_are_those_of_the_gpu_in_use(monkeypatch: pytest.Monke
     first = Processes(rank=0, world_size=2, local_rank=0, device=torch.device("cuda", 0))
     assert first.nvml_index == 3
     assert Processes(rank=0, world_size=1, local_rank=0, device=torch.device("cpu")).nvml_index is None
+
+
+def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with pytest.raises(UserError, match="process 1 has no GPU of its own: this machine shows 1; help: start as many"):
+        join()
