@@ -134,8 +134,9 @@ class Batch:
         finite = bool(np.isfinite(self.logits).all())
         for number, row in enumerate(self.rows):
             job = row.job
-            if not finite and not np.isfinite(self.logits[number]).all():
+            own = slice(number, number + 1)
+            if not finite and not np.isfinite(self.logits[own]).all():
                 job.fail(NonFiniteOutput("the model returned NaN or infinity; help: serve another precision"))
                 continue
             job.spent = Spent(self.begun_s - job.arrived_s, self.tokenize_s, self.batch_s, self.compute_s)
-            job.fill(row.index, self.logits[number], self.chances[number], labels[number])
+            job.fill(row.index, self.logits[own], self.chances[own], labels[number])
