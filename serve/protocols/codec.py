@@ -117,6 +117,13 @@ def parameters_of(holder: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def whole_number(value: object) -> int | None:
+    """Return a JSON value as the whole number that it is, 3.0 included; None where it is something else."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
 def positive_number(value: object, name: str) -> float:
     """Return a number above zero; raises InvalidRequest that names the field."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < BEYOND_REASON:

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import onnxruntime
 import pytest
+import tritonclient.http as triton
 
 from testbed.bundle import Bundle, write_manifest
 from tests.served import ROOT, Running, refused, running, write_bundle
@@ -109,6 +110,24 @@ def test_fp16_on_a_cpu_starts_with_a_warning(tmp_path: Path) -> None:
     with running(write_bundle(tmp_path / "half", precision="fp16")) as server:
         assert httpx.post(f"{server.url}/predict", json={"inputs": "cat"}).status_code == 200
     assert any("saves disk, not time" in line for line in server.lines)
+
+
+def test_readiness_names_another_instruction_set(bundle: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(bundle, tmp_path / "copy")
+    manifest = Bundle(copy).manifest
+    elsewhere = manifest.variants[0].model_copy(update={"isa": ("avx1024_vnni",)})
+    write_manifest(manifest.model_copy(update={"variants": (elsewhere,)}), copy)
+    for folder, named in ((bundle, False), (copy, True)):
+        with running(folder) as server:
+            health = httpx.get(f"{server.url}/v2/health/ready")
+            model = httpx.get(f"{server.url}/v2/models/words/ready")
+            client = triton.InferenceServerClient(server.url.removeprefix("http://"))
+            assert client.is_server_ready()
+            assert client.is_model_ready("words")
+        assert health.status_code == model.status_code == 200
+        assert ("lacks avx1024_vnni" in (model.json()["warning"] or "")) is named
+        assert health.json()["warnings"] == ({"words": model.json()["warning"]} if named else {})
+        assert any("avx1024_vnni" in line for line in server.lines) is named
 
 
 def test_edge_profile_has_one_thread_and_a_memory_cap(bundle: Path) -> None:
