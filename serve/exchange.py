@@ -22,7 +22,7 @@ import httptools
 from serve import instruments
 from serve.bodies import check_announced, compress, decompress, too_large
 from serve.config import Limits
-from serve.errors import ClientLeft, Internal, ServeError, Shed
+from serve.errors import ClientLeft, Internal, OutOfMemory, ServeError, Shed
 from serve.jobs import Job
 from serve.model import Model
 from serve.protocols.codec import Ask, Headers, Reply, positive_number
@@ -170,6 +170,8 @@ class Exchange:
             self.response_complete = True
         except ServeError as error:
             self._answer_error(error)
+        except MemoryError:
+            self._answer_error(OutOfMemory("there was no memory for this request; help: send a shorter one"))
         except Exception:
             # An exception that left this class would be taken for a fault in the client's HTTP.
             logger.exception("unexpected")

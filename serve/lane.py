@@ -67,11 +67,21 @@ class Lane(threading.Thread):
         except Exception as error:
             # Whatever a batch does (out of memory included), the lane goes on with the next one.
             logger.exception("a batch failed", extra={"figures": {"texts": len(rows)}})
+            failure = failure_of(error)
+            if isinstance(failure, OutOfMemory):
+                self._give_memory_back()
             if len(rows) == 1:
-                self._loop.call_soon_threadsafe(rows[0].job.fail, failure_of(error))
+                self._loop.call_soon_threadsafe(rows[0].job.fail, failure)
             else:
                 for row in rows:
                     self._serve([row])
+
+    def _give_memory_back(self) -> None:
+        """What a batch took before it found no more would be wanting everywhere else: the arena keeps what it has."""
+        try:
+            self._engine.give_memory_back()
+        except Exception:
+            logger.exception("no memory was given back")
 
     def _run(self, rows: list[Row]) -> None:
         begin_s = time.monotonic()

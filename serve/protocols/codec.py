@@ -67,10 +67,12 @@ class Codec(Protocol):
 
 
 def parse_object(body: bytes | memoryview) -> dict[str, Any]:
-    """Return the JSON object of a body; raises InvalidRequest."""
+    """Return the JSON object of a body; raises InvalidRequest, or MemoryError where there is none to read it."""
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError as error:
+        if "Not enough memory" in str(error):  # it has no exception of its own for that
+            raise MemoryError from None
         msg = f"the body is not JSON: {error}"
         raise InvalidRequest(msg) from None
     if not isinstance(found, dict):

@@ -271,6 +271,21 @@ def test_out_of_memory_is_a_typed_answer_to_the_guilty_text_alone(server: Runnin
     assert not server.events("worker ended")
 
 
+def test_a_worker_outlives_the_end_of_its_own_memory(bundle: Path, server: Running) -> None:
+    def ask(where: Running, text: str) -> httpx.Response:
+        return httpx.post(f"{where.url}/predict", json={"inputs": text}, headers=PATIENT, timeout=60)
+
+    with running(bundle, "--threads", "1", "--memory-mb", "320") as capped:
+        for _ in range(3):
+            refused = ask(capped, "bigword")
+            assert (refused.status_code, refused.json()["reason"]) == (503, "out_of_memory")
+            assert int(refused.headers["retry-after"]) >= 1
+            assert ask(capped, "cat dog").status_code == 200
+        assert not capped.events("worker ended")
+        assert capped.terminate() == 0
+    assert ask(server, "bigword").status_code == 200  # it was the cap
+
+
 def test_a_worker_that_the_kernel_kills_for_want_of_memory_is_replaced(bundle: Path) -> None:
     with running(bundle, "--threads", "1") as server:
         os.kill(server.events("model warm")[0]["pid"], signal.SIGKILL)  # what the kernel does

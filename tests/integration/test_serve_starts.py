@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import socket
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
@@ -13,6 +16,10 @@ import onnxruntime
 import pytest
 import tritonclient.http as triton
 
+from serve.config import ServeSettings
+from serve.curve import LEAST_ROUNDS
+from serve.engine import Engine
+from serve.repository import Repository
 from testbed.bundle import Bundle, write_manifest
 from tests.served import ROOT, Running, refused, running, write_bundle
 
@@ -174,3 +181,24 @@ def test_a_memory_cap_that_is_too_small(bundle: Path) -> None:
     status, said = refused(str(bundle), "--memory-mb", "64", "--port", "0")
     assert status == 1
     assert "memory" in one_line(said)
+
+
+def test_every_batch_size_is_warm_before_the_model_is_served(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = Repository(ServeSettings(bundle=bundle, threads=1))
+    runs: Counter[int] = Counter()
+    compute = Engine.compute
+
+    def noted(engine: Engine, texts: Sequence[str]) -> int:
+        assert not repository.loaded()
+        runs[len(texts)] += 1
+        return compute(engine, texts)
+
+    async def load() -> None:
+        await repository.load()
+        assert repository.loaded()
+        await repository.close()
+
+    monkeypatch.setattr(Engine, "compute", noted)
+    asyncio.run(load())
+    assert sorted(runs) == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]
+    assert min(runs.values()) > LEAST_ROUNDS
