@@ -42,6 +42,7 @@ def _make() -> tuple[Path, int]:
             if folder.exists():
                 return folder, lock
             os.close(lock)
+        shutil.rmtree(folder, ignore_errors=True)
     msg = f"{tempfile.gettempdir()}: no folder there can be locked; help: set TMPDIR to one on a local file system"
     raise UserError(msg)
 
@@ -61,7 +62,7 @@ def _lock(folder: Path) -> int | None:
             if os.fstat(found).st_uid == os.geteuid():
                 fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return found
-        except BlockingIOError:
+        except OSError:  # another has it, or the file system knows no locks
             pass
         os.close(found)
     return None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from serve.counters import PREFIX, metrics_folder
+from testbed.errors import UserError
 
 
 def test_only_forsaken_folders_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,3 +29,16 @@ def test_only_forsaken_folders_are_removed(tmp_path: Path, monkeypatch: pytest.M
         assert not second.exists()
     assert not first.exists()
     assert (others / "counter_1.db").exists()
+
+
+def test_a_folder_that_cannot_be_locked_is_told_and_none_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(_descriptor: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(UserError, match="TMPDIR"), metrics_folder():
+        pass
+    assert not list(tmp_path.iterdir())
