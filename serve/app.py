@@ -35,14 +35,15 @@ def create_app(repository: Repository, lifecycle: Lifecycle, fleet: Fleet) -> Fa
         description="Text classification over the Open Inference Protocol, the Hugging Face form and KServe v1.",
     )
     _add_error_handlers(app)
-    _add_server_routes(app, repository, lifecycle)
+    _add_server_routes(app)
+    _add_health_routes(app, repository, lifecycle)
     _add_model_routes(app, repository)
     _add_repository_routes(app, repository, fleet)
     reference.add_inference_paths(app)
     return app
 
 
-def _add_server_routes(app: FastAPI, repository: Repository, lifecycle: Lifecycle) -> None:
+def _add_server_routes(app: FastAPI) -> None:
     @app.get(
         "/",
         summary="A page to try a text in the browser; for other clients KServe v1's word that the server lives",
@@ -57,6 +58,8 @@ def _add_server_routes(app: FastAPI, repository: Repository, lifecycle: Lifecycl
     async def server_metadata() -> dict[str, Any]:
         return {"name": app.title, "version": app.version, "extensions": EXTENSIONS}
 
+
+def _add_health_routes(app: FastAPI, repository: Repository, lifecycle: Lifecycle) -> None:
     @app.get("/v2/health/live", summary="Whether the process answers")
     async def live() -> dict[str, bool]:
         return {"live": True}
@@ -68,7 +71,9 @@ def _add_server_routes(app: FastAPI, repository: Repository, lifecycle: Lifecycl
     )
     async def ready() -> JSONResponse:
         is_ready = lifecycle.is_ready()
-        answer = {"ready": is_ready, "phase": lifecycle.phase.name.lower()}
+        # A variant that was verified on another instruction set is ready, but nobody has measured it here.
+        warnings = {model.card.name: warning for model in repository.loaded() if (warning := model.card.warning)}
+        answer = {"ready": is_ready, "phase": lifecycle.phase.name.lower(), "warnings": warnings}
         return JSONResponse(answer, status_code=200 if is_ready else 503)
 
     @app.get(
@@ -97,9 +102,12 @@ def _add_model_routes(app: FastAPI, repository: Repository) -> None:
         async def model_metadata(name: str, version: str | None = None) -> dict[str, Any]:
             return described(repository.get(name, version))
 
-        @app.get(prefix + "/ready", summary="Whether the model is loaded")
+        @app.get(
+            prefix + "/ready", summary="Whether the model is loaded, and what is to be known of it on this machine"
+        )
         async def model_ready(name: str, version: str | None = None) -> dict[str, Any]:
-            return {"name": repository.get(name, version).card.name, "ready": True}
+            card = repository.get(name, version).card
+            return {"name": card.name, "ready": True, "warning": card.warning}
 
         @app.get(prefix + "/config", summary="Model configuration, as Triton's clients read it")
         async def model_config(name: str, version: str | None = None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from serve.policies import Policy
 # Of each batch, what waiting rows of the lower class get though urgent ones wait: nobody starves.
 PATIENT_SHARE = 0.25
 # A batch is cut short for the sake of its oldest rows, but not below the budget over this.
-LEAST_SHARE_OF_BUDGET = 3
+LEAST_SHARE_OF_BUDGET = 2
 
 
 class Backlog:

@@ -69,6 +69,11 @@ class Card:
         """What a user should know of this variant on this machine."""
         return caveats(self.variant, self.proof.isa)
 
+    @property
+    def warning(self) -> str | None:
+        """The caveats in one sentence, or None."""
+        return "; ".join(self.caveats) or None
+
     def metadata(self, versions: list[str]) -> dict[str, Any]:
         """Return the Open Inference Protocol's model metadata, with ``proof`` and ``parameters`` beside it."""
         width = len(self.labels)
@@ -94,7 +99,7 @@ class Card:
                 "policy": self.policy,
                 "max_length": self.max_length,
                 "token_budget": self.token_budget,
-                "warning": "; ".join(self.caveats) or None,
+                "warning": self.warning,
             },
         }
 

@@ -44,7 +44,8 @@ class Connection(HttpToolsProtocol):
         self._incomplete = False
         self._in_head = False
         self._head_bytes = 0
-        self._limit: asyncio.TimerHandle | None = self.loop.call_later(self.timeout_keep_alive, self._too_late)
+        self._limit: asyncio.TimerHandle | None = None
+        self._idle_check = self.loop.call_later(self.timeout_keep_alive, self._close_idle)
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, and limit the time that a request may stay incomplete."""
@@ -93,10 +94,20 @@ class Connection(HttpToolsProtocol):
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Go on with the next request, but read no more from a client that does not read its answers."""
-        super().on_response_complete()
-        if self.flow.write_paused:
+        """Go on with the next request, but read no more from a client that does not read its answers.
+
+        uvicorn's own begins and ends a timer for every answer here; ``_close_idle`` is one a connection.
+        """
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.last_byte_s = self.loop.time()
+        if not self.flow.write_paused:
+            self.flow.resume_reading()
+        elif not self.flow.read_paused:
             self.flow.pause_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
 
     def resume_writing(self) -> None:
         """Read on: the client has taken its answers."""
@@ -107,6 +118,7 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the request in hand that nobody waits for it."""
         self._lift_limit()
+        self._idle_check.cancel()
         if self.answering is not None:
             self.answering.leave()
         if isinstance(self.cycle, Exchange):
@@ -114,7 +126,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def quiet_s(self) -> float | None:
-        """Return the seconds since the last byte of an idle connection; None while a request is in hand."""
+        """Return the seconds since an idle connection's last byte, in or out; None while a request is in hand."""
         idle = not self._incomplete and (self.cycle is None or self.cycle.response_complete)
         return self.loop.time() - self.last_byte_s if idle else None
 
@@ -139,8 +151,22 @@ class Connection(HttpToolsProtocol):
             self._limit.cancel()
             self._limit = None
 
+    def _close_idle(self) -> None:
+        """Close a connection that has been idle for the keep-alive time, or look again when it could have been."""
+        quiet_s = self.quiet_s() or 0.0
+        if quiet_s >= self.timeout_keep_alive:
+            self._end_with(b"")
+        else:
+            self._idle_check = self.loop.call_later(self.timeout_keep_alive - quiet_s, self._close_idle)
+
     def _too_late(self) -> None:
-        self._end_with(TOO_LATE if self._incomplete and self._in_head else b"")
+        """Say that a request came too slowly; the one before it is answered first."""
+        cycle: Any = self.cycle
+        waits = cycle is not None and not cycle.response_complete if self._in_head else bool(self.pipeline)
+        if waits:
+            self._limit = self.loop.call_later(self.receive_s, self._too_late)
+        else:  # within an answer that has begun, as FastAPI's may before the body is there, nothing can be said
+            self._end_with(b"" if not self._in_head and getattr(cycle, "response_started", False) else TOO_LATE)
 
     def _end_with(self, answer: bytes) -> None:
         self._lift_limit()

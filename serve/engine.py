@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 
 import numpy as np
@@ -40,6 +41,13 @@ class Engine:
     def run(self, feed: Feed) -> Floats:
         """Return logits [texts, num_labels]; raises what ONNX Runtime raises."""
         return self.backend.run(feed)
+
+    def give_memory_back(self) -> None:
+        """Return to the kernel what the largest batches needed, by ONNX Runtime and, where it is glibc's, the heap."""
+        self.backend.shrink(self.feed([[self._pad_token_id]]))
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
 
     def compute(self, texts: Sequence[str]) -> int:
         """Do all of a batch's work for its time alone, and return the tokens computed, padding counted."""

@@ -132,7 +132,7 @@ class DeadlineAtRisk(Shed):
 
 
 class OutOfMemory(Shed):
-    """There was no memory for the text, not even alone."""
+    """There was no memory for the text, not even alone, or for the request."""
 
     reason = "out_of_memory"
 

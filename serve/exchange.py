@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 import time
 import urllib.parse
 from asyncio import Future
@@ -21,7 +22,7 @@ import httptools
 from serve import instruments
 from serve.bodies import check_announced, compress, decompress, too_large
 from serve.config import Limits
-from serve.errors import ClientLeft, Internal, ServeError, Shed
+from serve.errors import ClientLeft, Internal, OutOfMemory, ServeError, Shed
 from serve.jobs import Job
 from serve.model import Model
 from serve.protocols.codec import Ask, Headers, Reply, positive_number
@@ -41,7 +42,7 @@ TIMEOUT_HEADER = b"x-breakeven-timeout-ms"
 PRIORITY_HEADER = b"x-breakeven-priority"
 PROOF_HEADER = b"x-breakeven-proof"
 # A body with one of these words may have wishes of its own: it is parsed before it is judged.
-WISHES = (b"timeout", b"priority")
+WISHES = re.compile(b"timeout|priority")
 
 
 @dataclass
@@ -169,6 +170,8 @@ class Exchange:
             self.response_complete = True
         except ServeError as error:
             self._answer_error(error)
+        except MemoryError:
+            self._answer_error(OutOfMemory("there was no memory for this request; help: send a shorter one"))
         except Exception:
             # An exception that left this class would be taken for a fault in the client's HTTP.
             logger.exception("unexpected")
@@ -179,8 +182,9 @@ class Exchange:
             raise self._refused
         desk, headers = self._desk, self._headers
         model = self._model = desk.repository.get(self._target.model, self._target.version)
-        if TIMEOUT_HEADER not in headers and PRIORITY_HEADER not in headers:
-            self._refuse_unread(model)
+        if (refused := self._unread_refusal(model)) is not None:
+            self._answer_error(refused)
+            return
         encoding = headers.get(b"content-encoding")
         body = bytes(self._body)
         if encoding is not None:
@@ -192,12 +196,13 @@ class Exchange:
         self._body = b""
         self._job.future.add_done_callback(self._finish)
 
-    def _refuse_unread(self, model: Model) -> None:
-        """Refuse, before it is parsed, what would be late: under overload most of the work is refusing."""
+    def _unread_refusal(self, model: Model) -> Shed | None:
+        """Return why it would be late, before it is parsed: under overload most of the work is refusing."""
+        headers = self._headers
+        if TIMEOUT_HEADER in headers or PRIORITY_HEADER in headers or b"content-encoding" in headers:
+            return None
         refused = model.refusal(len(self._body), arrived_s=self._arrived_s)
-        if refused is None or b"content-encoding" in self._headers or any(wish in self._body for wish in WISHES):
-            return
-        raise refused
+        return None if refused is None or WISHES.search(self._body) else refused
 
     def _finish(self, _future: Future[None]) -> None:
         assert self._model is not None
@@ -212,12 +217,14 @@ class Exchange:
         job.future.result()  # raises what the lane or the client's leaving put there
         encoding_s = time.monotonic()
         reply = self._target.codec.encode(ask, job, model.card)
-        job.spent.serialise_s = time.monotonic() - encoding_s
+        spent = job.spent
+        assert spent is not None
+        spent.serialise_s = time.monotonic() - encoding_s
         add_headers(reply, self._headers, model)
         total_s = time.monotonic() - self._arrived_s
         self._write(HTTPStatus.OK.value, reply, total_s)
         # The client need not wait for the counting.
-        model.tally.answered(texts=len(job.labels), spent=job.spent, total_s=total_s)
+        model.tally.answered(texts=len(job.labels), spent=spent, total_s=total_s)
 
     def _answer_error(self, error: ServeError) -> None:
         if self.response_complete:

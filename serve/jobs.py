@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from serve.errors import ClientLeft, ServeError
 
 Floats = NDArray[np.float32]
+NOTHING: Floats = np.empty((0, 0), dtype=np.float32)
 
 
 @dataclass(slots=True)
@@ -44,6 +45,10 @@ class Job:
         deadline_s: on the monotonic clock.
         urgent: of the upper of two priority classes.
         future: resolved when the last row is done.
+
+    Attributes:
+        logits, probabilities: [rows, num_labels], once the future is resolved.
+        spent: where its time went; None until a row has been in a batch.
     """
 
     __slots__ = (
@@ -83,16 +88,20 @@ class Job:
         self.future = future
         self.departed = False
         self.remaining = len(weights)
-        self.logits: Floats = np.empty((len(weights), num_labels), dtype=np.float32)
-        self.probabilities: Floats = np.empty_like(self.logits)
         self.labels: list[int] = [0] * len(weights)
-        self.spent = Spent()
+        self.logits = self.probabilities = NOTHING
+        if len(weights) > 1:
+            self.logits = np.empty((len(weights), num_labels), dtype=np.float32)
+            self.probabilities = np.empty_like(self.logits)
+        self.spent: Spent | None = None
 
     def fill(self, row: int, logits: Floats, probabilities: Floats, label: int) -> None:
-        """Put one row's result in place; resolves the future with the last one."""
-        self.logits[row] = logits
-        self.probabilities[row] = probabilities
+        """Put one row's result in place, its arrays [1, num_labels]; resolves the future with the last one."""
         self.labels[row] = label
+        if len(self.labels) == 1:  # nearly every job: the batch's own row serves, no copy
+            self.logits, self.probabilities = logits, probabilities
+        else:
+            self.logits[row], self.probabilities[row] = logits, probabilities
         self.remaining -= 1
         if not self.remaining and not self.future.done():
             self.future.set_result(None)

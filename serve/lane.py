@@ -67,11 +67,21 @@ class Lane(threading.Thread):
         except Exception as error:
             # Whatever a batch does (out of memory included), the lane goes on with the next one.
             logger.exception("a batch failed", extra={"figures": {"texts": len(rows)}})
+            failure = failure_of(error)
+            if isinstance(failure, OutOfMemory):
+                self._give_memory_back()
             if len(rows) == 1:
-                self._loop.call_soon_threadsafe(rows[0].job.fail, failure_of(error))
+                self._loop.call_soon_threadsafe(rows[0].job.fail, failure)
             else:
                 for row in rows:
                     self._serve([row])
+
+    def _give_memory_back(self) -> None:
+        """What a batch took before it found no more would be wanting everywhere else: the arena keeps what it has."""
+        try:
+            self._engine.give_memory_back()
+        except Exception:
+            logger.exception("no memory was given back")
 
     def _run(self, rows: list[Row]) -> None:
         begin_s = time.monotonic()
@@ -134,8 +144,9 @@ class Batch:
         finite = bool(np.isfinite(self.logits).all())
         for number, row in enumerate(self.rows):
             job = row.job
-            if not finite and not np.isfinite(self.logits[number]).all():
+            own = slice(number, number + 1)
+            if not finite and not np.isfinite(self.logits[own]).all():
                 job.fail(NonFiniteOutput("the model returned NaN or infinity; help: serve another precision"))
                 continue
             job.spent = Spent(self.begun_s - job.arrived_s, self.tokenize_s, self.batch_s, self.compute_s)
-            job.fill(row.index, self.logits[number], self.chances[number], labels[number])
+            job.fill(row.index, self.logits[own], self.chances[own], labels[number])

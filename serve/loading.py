@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import time
-from collections.abc import Sequence
 from functools import partial
 
 from serve.backend import CPU_PROVIDER, Backend
@@ -69,7 +67,7 @@ def load_model(bundle: Bundle, settings: ServeSettings, *, loop: asyncio.Abstrac
     )
     estimate = TokenEstimate(manifest)
     lane = Lane(backlog=backlog, engine=engine, estimate=estimate, loop=loop, tally=tally)
-    give_memory_back(engine, words)
+    engine.give_memory_back()
     log_warm(card, curve, load_s=time.monotonic() - begin_s)
     return Model(
         card=card,
@@ -171,14 +169,6 @@ def warn_of_precision(variant: Variant, profile: Profile) -> None:
         )
     for caveat in caveats(variant, machine.isa()):
         logger.warning("variant %s: %s", variant.name, caveat)
-
-
-def give_memory_back(engine: Engine, words: Sequence[str]) -> None:
-    """Return to the kernel what loading and warm-up needed for a moment; the allocator's part is glibc's alone."""
-    engine.backend.shrink(engine.feed(engine.tokenizer.encode_batch(words[:1])))
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def log_warm(card: Card, curve: BatchCurve, *, load_s: float) -> None:

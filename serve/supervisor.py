@@ -6,15 +6,14 @@ import contextlib
 import logging
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import time
 from types import FrameType
 
 from serve.config import ServeSettings
+from serve.counters import metrics_folder
 from serve.lifecycle import Board, Phase
 from serve.logs import log_to_stderr
 from serve.security import KeyRing, read_keys
@@ -60,19 +59,16 @@ class Supervisor:
         host, port = self._listener.getsockname()[:2]
         warn_when_open(host, self._keys)
         logger.info("listening", extra={"figures": {"host": host, "port": port, "workers": self._settings.num_workers}})
-        metrics_folder = tempfile.mkdtemp(prefix="breakeven-metrics-")
-        if self._settings.num_workers > 1:
-            os.environ["PROMETHEUS_MULTIPROC_DIR"] = metrics_folder
         signal.set_wakeup_fd(self._waker)
         for name in (signal.SIGTERM, signal.SIGINT):
             signal.signal(name, self._end)
         signal.signal(signal.SIGCHLD, _wake_up)
-        try:
+        with contextlib.ExitStack() as stack:
+            if self._settings.num_workers > 1:
+                os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(stack.enter_context(metrics_folder()))
             for worker in range(self._settings.num_workers):
                 self._fork(worker)
             return self._supervise()
-        finally:
-            shutil.rmtree(metrics_folder, ignore_errors=True)
 
     def _supervise(self) -> int:
         status, deadline_s = 0, None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from testbed.records.base import Sha256
 from testbed.records.bundle import BundleManifest, Variant
 from testbed.records.files import RecordError, file_sha256, load_as, save
-from testbed.tokenization import TextTokenizer
+
+if TYPE_CHECKING:
+    from testbed.tokenization import TextTokenizer
 
 MANIFEST = "manifest.json"
 
@@ -35,6 +38,9 @@ class Bundle:
         Raises:
             RecordError: missing, changed, or no tokenizer.
         """
+        # Here: a server's supervisor reads manifests alone, and need not hold the tokenizers library.
+        from testbed.tokenization import TextTokenizer
+
         own = None if variant is None else variant.tokenizer
         name, sha256, length = (
             (self.manifest.tokenizer_file, self.manifest.tokenizer_sha256, self.manifest.max_length)

@@ -2,7 +2,7 @@
 
 The graph's logits are the mean of its tokens' rows of a table, in both layouts, so a test can do the arithmetic. Words
 with a cost keep it busy: ``slowword`` for about 0.1 s, ``longword`` for about 1.5 s, ``stuckword`` for good;
-``brokenword`` makes NaN; ``hugeword`` asks for more memory than any machine has.
+``brokenword`` makes NaN; ``bigword`` asks for 256 MiB, ``hugeword`` for more memory than any machine has.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ ROOT = Path(__file__).parent.parent
 LABELS = ("animal", "city", "number")
 WORDS = "cat dog horse whale paris tokyo lima oslo seven eleven forty dozen what is the name of a big old one".split()
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "slowword", "longword", "stuckword", "brokenword")
-HUGE_WORD = "hugeword"  # last in the vocabulary
+BIG_WORD, HUGE_WORD = "bigword", "hugeword"  # last in the vocabulary
 MAX_LENGTH = 32
 TRIPS = {"slowword": 3_000, "longword": 45_000, "stuckword": 2**40}
-HUGE = 2**46
+BIG, HUGE = 2**26, 2**46  # floats
 START_S = 60.0
 
 
@@ -117,13 +117,13 @@ def write_bundle(
 
 def weights(seed: int) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Return the table of token rows: [vocabulary, labels]."""
-    table = np.random.default_rng(seed).normal(size=(len(SPECIAL) + len(WORDS) + 1, len(LABELS))).astype(np.float32)
+    table = np.random.default_rng(seed).normal(size=(len(SPECIAL) + len(WORDS) + 2, len(LABELS))).astype(np.float32)
     table[SPECIAL.index("brokenword")] = np.nan
     return table
 
 
 def write_tokenizer(path: Path) -> None:
-    vocabulary = {token: index for index, token in enumerate([*SPECIAL, *WORDS, HUGE_WORD])}
+    vocabulary = {token: index for index, token in enumerate([*SPECIAL, *WORDS, BIG_WORD, HUGE_WORD])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -139,7 +139,7 @@ def graph(table: np.ndarray[Any, np.dtype[np.float32]], *, packed: bool) -> onnx
     for word, turns in TRIPS.items():
         trips[SPECIAL.index(word)] = turns
     sizes = np.ones(len(table), dtype=np.int64)
-    sizes[-1] = HUGE
+    sizes[-2:] = BIG, HUGE
     constants = {
         "table": table,
         "sizes": sizes,

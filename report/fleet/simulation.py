@@ -25,7 +25,7 @@ LEAST_SHARE = 0.2  # of its fitted time, that a batch takes at least
 LEAST_PER_TOKEN_S = 1e-9
 NUM_DRAWS = 65_536  # routes are drawn once and walked round
 LEAST_SHARE_OF_BUDGET = (
-    3  # a batch is cut for its oldest query's sake, but not below the budget over this: serve's rule
+    2  # a batch is cut for its oldest query's sake, but not below the budget over this: serve's rule
 )
 
 

@@ -67,10 +67,12 @@ class Codec(Protocol):
 
 
 def parse_object(body: bytes | memoryview) -> dict[str, Any]:
-    """Return the JSON object of a body; raises InvalidRequest."""
+    """Return the JSON object of a body; raises InvalidRequest, or MemoryError where there is none to read it."""
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError as error:
+        if "Not enough memory" in str(error):  # it has no exception of its own for that
+            raise MemoryError from None
         msg = f"the body is not JSON: {error}"
         raise InvalidRequest(msg) from None
     if not isinstance(found, dict):
@@ -115,6 +117,13 @@ def parameters_of(holder: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise InvalidRequest("parameters is not an object")
     return found
+
+
+def whole_number(value: object) -> int | None:
+    """Return a JSON value as the whole number that it is, 3.0 included; None where it is something else."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def positive_number(value: object, name: str) -> float:

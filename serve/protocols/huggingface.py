@@ -11,7 +11,7 @@ from serve.card import Card
 from serve.config import Limits
 from serve.errors import InvalidRequest
 from serve.jobs import Floats, Job
-from serve.protocols.codec import Ask, Headers, Reply, check_texts, parameters_of, parse_object
+from serve.protocols.codec import Ask, Headers, Reply, check_texts, parameters_of, parse_object, whole_number
 
 FUNCTIONS = ("softmax", "sigmoid", "none")
 
@@ -61,13 +61,11 @@ def _scores(job: Job, function: str) -> Floats:
 
 
 def _top_k(parameters: dict[str, Any]) -> int | None:
-    top_k = parameters.get("top_k")
-    if top_k is None:
+    if parameters.get("top_k") is None:
         return None
-    if isinstance(top_k, float) and top_k.is_integer():  # 3.0 is a whole number in JSON
-        top_k = int(top_k)
-    if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
-        msg = f"top_k is {top_k!r}, a whole number from 1 is needed"
+    top_k = whole_number(parameters["top_k"])
+    if top_k is None or top_k < 1:
+        msg = f"top_k is {parameters['top_k']!r}, a whole number from 1 is needed"
         raise InvalidRequest(msg)
     return top_k
 

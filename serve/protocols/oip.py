@@ -21,6 +21,7 @@ from serve.protocols.codec import (
     parameters_of,
     parse_object,
     positive_number,
+    whole_number,
 )
 from serve.protocols.tensors import BinaryData, read_integers, read_strings, write_strings
 
@@ -151,12 +152,13 @@ def _wanted(document: dict[str, Any], parameters: dict[str, Any]) -> tuple[Wante
 
 def _one_wanted(output: dict[str, Any], binary: bool) -> Wanted:
     name, parameters = output.get("name"), parameters_of(output)
-    classes = parameters.get("classification", 0)
+    asked = parameters.get("classification", 0)
+    classes = whole_number(asked)
     if name not in OUTPUTS:
         msg = f"no output {name!r}; help: one of {', '.join(OUTPUTS)}"
         raise InvalidRequest(msg)
-    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 0 or (classes and name == "label"):
-        msg = f"output {name!r}: classification {classes!r}; help: a whole number, on probabilities or logits"
+    if classes is None or classes < 0 or (classes and name == "label"):
+        msg = f"output {name!r}: classification {asked!r}; help: a whole number, on probabilities or logits"
         raise InvalidRequest(msg)
     return Wanted(str(name), binary=parameters.get("binary_data", binary) is True, classes=classes)
 

@@ -110,6 +110,17 @@ def test_tritonclient_sends_token_ids_and_gets_classes(server: Running, bundle: 
     assert 1 / len(LABELS) < float(value) <= 1
 
 
+def test_a_whole_number_may_have_a_point(server: Running) -> None:
+    def classes(count: object) -> httpx.Response:
+        wanted = {"name": "probabilities", "parameters": {"classification": count}}
+        tensor = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["cat"]}
+        return httpx.post(f"{server.url}/v2/models/words/infer", json={"inputs": [tensor], "outputs": [wanted]})
+
+    assert classes(2.0).json()["outputs"] == classes(2).json()["outputs"]
+    for wrong in (2.5, -1.0, "2", True):
+        assert classes(wrong).status_code == 400
+
+
 def test_tritonclient_aio_infers(server: Running, bundle: Path) -> None:
     async def ask() -> np.ndarray:
         async with triton_aio.InferenceServerClient(server.url.removeprefix("http://")) as client:

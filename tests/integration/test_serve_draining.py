@@ -13,8 +13,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
+import psutil
 import pytest
 
+from serve.counters import PREFIX
 from tests.served import Running, running, write_bundle
 
 pytestmark = pytest.mark.integration
@@ -123,3 +125,17 @@ def test_counters_of_several_workers_are_one_truth(bundle: Path) -> None:
             text = httpx.get(f"{server.url}/metrics").text
             assert 'breakeven_requests_total{model="words",protocol="hf",status="200"} 60.0' in text
             assert 'breakeven_texts_total{model="words"} 120.0' in text
+
+
+def test_what_a_killed_supervisor_left_is_removed_by_the_next(bundle: Path, tmp_path: Path) -> None:
+    with running(bundle, "--workers", "2", "--threads", "1", TMPDIR=str(tmp_path)) as server:
+        workers = psutil.Process(server.process.pid).children()
+        server.process.kill()
+        assert not psutil.wait_procs(workers, timeout=30)[1]  # they end by themselves
+    (left,) = tmp_path.glob(f"{PREFIX}*")
+    with running(bundle, "--workers", "2", "--threads", "1", TMPDIR=str(tmp_path)) as server:
+        (own,) = tmp_path.glob(f"{PREFIX}*")
+        assert own != left
+        assert httpx.post(f"{server.url}/predict", json={"inputs": "cat"}).status_code == 200
+        assert 'breakeven_texts_total{model="words"} 1.0' in httpx.get(f"{server.url}/metrics").text
+    assert not list(tmp_path.glob(f"{PREFIX}*"))

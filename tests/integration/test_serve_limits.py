@@ -199,11 +199,52 @@ def whole_answer(client: socket.socket) -> bytes:
     return found
 
 
-def test_a_dawdling_client_is_cut_off(bundle: Path) -> None:
-    with running(bundle, "--receive-s", "0.3") as server, connect(server) as client:
-        client.sendall(b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-le")
-        assert client.recv(4096).startswith(b"HTTP/1.1 408")
-        assert client.recv(4096) == b""
+@pytest.fixture(scope="module")
+def impatient(bundle: Path) -> Iterator[Running]:
+    with running(bundle, "--receive-s", "0.1", "--keep-alive-s", "1", "--threads", "1") as started:
+        yield started
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-le",
+        b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: 17\r\n\r\n{",
+        raw_request("cat") + b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: 17\r\n\r\n{",
+    ],
+    ids=["head", "body", "second"],
+)
+def test_a_dawdling_client_is_told_and_cut_off(impatient: Running, part: bytes) -> None:
+    with connect(impatient) as client:
+        client.sendall(part)
+        answers = whole_answer(client)
+    last = answers[answers.rindex(b"HTTP/1.1 ") :]
+    assert answers.count(b"HTTP/1.1 200") == part.startswith(raw_request("cat"))
+    assert last.startswith(b"HTTP/1.1 408")
+    assert json.loads(last.partition(b"\r\n\r\n")[2])["reason"] == "too_slow"
+
+
+def test_a_slow_request_does_not_cost_the_answers_to_those_before_it(impatient: Running) -> None:
+    with connect(impatient) as client:
+        client.sendall(raw_request("longword") * 3 + b"POST /predict HT")
+        answers = whole_answer(client)
+    assert [part[:3] for part in answers.split(b"HTTP/1.1 ")[1:]] == [b"200", b"200", b"200", b"408"]
+    computed_ms = [float(part.partition(b",")[0]) for part in answers.split(b"compute;dur=")[1:]]
+    assert sum(computed_ms) > 100  # longer than --receive-s
+
+
+def test_an_idle_connection_is_kept_for_its_time(impatient: Running, server: Running) -> None:
+    """Clients that hold an idle connection for longer than the server does lose requests: 5 s are uvicorn's default."""
+    with connect(impatient) as short, connect(server) as long:
+        for client in (short, long):
+            client.sendall(raw_request("cat"))
+            assert client.recv(4096).startswith(b"HTTP/1.1 200")
+        begin_s = time.monotonic()
+        assert short.recv(4096) == b""
+        assert 0.9 < time.monotonic() - begin_s < 5
+        time.sleep(max(0.0, begin_s + 5.5 - time.monotonic()))  # the idle time is what is tested
+        long.sendall(raw_request("dog"))
+        assert long.recv(4096).startswith(b"HTTP/1.1 200")
 
 
 def test_a_stuck_backend_ends_its_worker_and_a_new_one_serves(bundle: Path) -> None:
@@ -228,6 +269,21 @@ def test_out_of_memory_is_a_typed_answer_to_the_guilty_text_alone(server: Runnin
     assert int(answers[2].headers["retry-after"]) >= 1
     assert httpx.post(f"{server.url}/predict", json={"inputs": "cat"}).status_code == 200
     assert not server.events("worker ended")
+
+
+def test_a_worker_outlives_the_end_of_its_own_memory(bundle: Path, server: Running) -> None:
+    def ask(where: Running, text: str) -> httpx.Response:
+        return httpx.post(f"{where.url}/predict", json={"inputs": text}, headers=PATIENT, timeout=60)
+
+    with running(bundle, "--threads", "1", "--memory-mb", "320") as capped:
+        for _ in range(3):
+            refused = ask(capped, "bigword")
+            assert (refused.status_code, refused.json()["reason"]) == (503, "out_of_memory")
+            assert int(refused.headers["retry-after"]) >= 1
+            assert ask(capped, "cat dog").status_code == 200
+        assert not capped.events("worker ended")
+        assert capped.terminate() == 0
+    assert ask(server, "bigword").status_code == 200  # it was the cap
 
 
 def test_a_worker_that_the_kernel_kills_for_want_of_memory_is_replaced(bundle: Path) -> None:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import socket
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
 import onnxruntime
 import pytest
+import tritonclient.http as triton
 
+from serve.config import ServeSettings
+from serve.curve import LEAST_ROUNDS
+from serve.engine import Engine
+from serve.repository import Repository
 from testbed.bundle import Bundle, write_manifest
 from tests.served import ROOT, Running, refused, running, write_bundle
 
@@ -111,6 +119,24 @@ def test_fp16_on_a_cpu_starts_with_a_warning(tmp_path: Path) -> None:
     assert any("saves disk, not time" in line for line in server.lines)
 
 
+def test_readiness_names_another_instruction_set(bundle: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(bundle, tmp_path / "copy")
+    manifest = Bundle(copy).manifest
+    elsewhere = manifest.variants[0].model_copy(update={"isa": ("avx1024_vnni",)})
+    write_manifest(manifest.model_copy(update={"variants": (elsewhere,)}), copy)
+    for folder, named in ((bundle, False), (copy, True)):
+        with running(folder) as server:
+            health = httpx.get(f"{server.url}/v2/health/ready")
+            model = httpx.get(f"{server.url}/v2/models/words/ready")
+            client = triton.InferenceServerClient(server.url.removeprefix("http://"))
+            assert client.is_server_ready()
+            assert client.is_model_ready("words")
+        assert health.status_code == model.status_code == 200
+        assert ("lacks avx1024_vnni" in (model.json()["warning"] or "")) is named
+        assert health.json()["warnings"] == ({"words": model.json()["warning"]} if named else {})
+        assert any("avx1024_vnni" in line for line in server.lines) is named
+
+
 def test_edge_profile_has_one_thread_and_a_memory_cap(bundle: Path) -> None:
     with running(bundle, "--profile", "edge", "--host", "0.0.0.0") as server:
         assert httpx.get(f"{server.url}/v2/models/words").json()["proof"]["threads"] == 1
@@ -155,3 +181,24 @@ def test_a_memory_cap_that_is_too_small(bundle: Path) -> None:
     status, said = refused(str(bundle), "--memory-mb", "64", "--port", "0")
     assert status == 1
     assert "memory" in one_line(said)
+
+
+def test_every_batch_size_is_warm_before_the_model_is_served(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = Repository(ServeSettings(bundle=bundle, threads=1))
+    runs: Counter[int] = Counter()
+    compute = Engine.compute
+
+    def noted(engine: Engine, texts: Sequence[str]) -> int:
+        assert not repository.loaded()
+        runs[len(texts)] += 1
+        return compute(engine, texts)
+
+    async def load() -> None:
+        await repository.load()
+        assert repository.loaded()
+        await repository.close()
+
+    monkeypatch.setattr(Engine, "compute", noted)
+    asyncio.run(load())
+    assert sorted(runs) == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]
+    assert min(runs.values()) > LEAST_ROUNDS

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from serve.curve import NEAR_BEST, BatchCurve, Sample, ladder, measure, typical
+from serve.curve import HAND_OVER_S, BatchCurve, Sample, ladder, measure, typical
 
 TOKENS = (12, 27, 43, 57, 88, 122, 179, 242, 365, 482)
 
@@ -32,16 +33,10 @@ def test_the_fit_recovers_a_parabola() -> None:
     assert curve.tokens_within(0.001) == 0
 
 
-def test_the_budget_is_the_largest_batch_near_the_best_rate() -> None:
+def test_the_budget_is_the_batch_of_the_best_rate() -> None:
     curve = BatchCurve(samples(0.002, 5e-5, 1e-7))
-
-    def rate(tokens: int) -> float:
-        return tokens / curve.seconds(tokens)
-
-    best = max(rate(n) for n in range(12, 483))  # at sqrt(a/c) = 141 tokens
-    budget = curve.best_tokens(within_s=1.0)
-    assert rate(budget) >= NEAR_BEST * best > rate(budget + 1)
-    assert budget > 141
+    # (a + h + b·n + c·n²)/n is least at n = √((a + h)/c)
+    assert curve.best_tokens(within_s=1.0) == pytest.approx(math.sqrt((0.002 + HAND_OVER_S) / 1e-7), abs=1)
     assert curve.best_tokens(within_s=0.008) == pytest.approx(curve.tokens_within(0.008), abs=1)
     assert curve.best_tokens(within_s=0.001) == 12
 
