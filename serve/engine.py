@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +10,7 @@ from serve import layouts
 from serve.backend import Backend, probabilities
 from serve.jobs import Floats
 from serve.layouts import Feed
+from testbed import allocator
 from testbed.errors import UserError
 from testbed.records.bundle import Golden
 from testbed.tokenization import TextTokenizer
@@ -45,9 +45,7 @@ class Engine:
     def give_memory_back(self) -> None:
         """Return to the kernel what the largest batches needed, by ONNX Runtime and, where it is glibc's, the heap."""
         self.backend.shrink(self.feed([[self._pad_token_id]]))
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
+        allocator.trim()
 
     def compute(self, texts: Sequence[str]) -> int:
         """Do all of a batch's work for its time alone, and return the tokens computed, padding counted."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import os
 import resource
@@ -23,6 +22,7 @@ from serve.front import Front
 from serve.lifecycle import Board, Lifecycle
 from serve.repository import Repository
 from serve.security import KeyRing
+from testbed import allocator
 from testbed.errors import UserError
 
 if TYPE_CHECKING:
@@ -35,13 +35,11 @@ WATCH_S = 0.5
 DONE, REFUSED = 0, 1
 STUCK = 70
 TRACE_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-# glibc's malloc.h
-M_ARENA_MAX = -8
 
 
 def work(settings: ServeSettings, *, listener: socket.socket, keys: KeyRing, board: Board, worker: int) -> int:
     """Serve until told to stop; returns the exit status."""
-    keep_one_arena()
+    allocator.one_arena()
     cap_memory(settings)
     repository, lifecycle = Repository(settings), Lifecycle(board, worker)
     fleet = Fleet(repository, lifecycle)
@@ -99,13 +97,6 @@ def open_traces() -> Traces | None:
         )
         return None
     return Traces()
-
-
-def keep_one_arena() -> None:
-    """Let all threads share glibc's main heap: one heap a thread keeps what each of them needed once."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(M_ARENA_MAX, 1)
 
 
 def cap_memory(settings: ServeSettings) -> None:

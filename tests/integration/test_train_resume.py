@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.summary.writer import event_file_writer
 
 from testbed.errors import UserError
 from testbed.records import TrainingRun, file_sha256, load_as
@@ -41,6 +42,12 @@ def config_for(model: Path) -> TrainConfig:
         checkpoint_every_steps=3,
         teacher=TeacherConfig(model=str(model), epochs=2, learning_rate=5e-3),
     )
+
+
+@pytest.fixture(autouse=True)
+def _few_event_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorBoard reads one process's files of one second in the order of their names: the tenth before the ninth."""
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))
 
 
 @pytest.fixture(scope="module")
