@@ -34,14 +34,8 @@ class WorkingWeights:
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         wide = {id(p) for module in model.modules() if isinstance(module, WIDE) for p in module.parameters()}
         self._narrow = [] if dtype == torch.float32 else [p for p in parameters if id(p) not in wide]
-        narrow = set(map(id, self._narrow))
-        self._wide = [p for p in parameters if id(p) not in narrow]
         copies = {id(p): p.detach().clone().requires_grad_() for p in self._narrow}
         self._masters = list(copies.values())
-        # In one piece: its norm is then one pass by all threads, where one a weight would be a pass by one thread each.
-        self._gradient = torch.zeros(sum(master.numel() for master in self._masters))
-        parts = torch.split(self._gradient, [master.numel() for master in self._masters])
-        self._parts = [part.view_as(master) for part, master in zip(parts, self._masters, strict=True)]
         self.trained: dict[nn.Parameter, Tensor] = {p: copies.get(id(p), p) for p in parameters}
         for parameter in self._narrow:
             parameter.data = parameter.data.to(dtype)
@@ -50,16 +44,11 @@ class WorkingWeights:
             self._hooks = [layer.register_forward_hook(_narrowing(dtype)) for layer in layers]
 
     def take_gradients(self) -> list[Tensor]:
-        """Give the FP32 weights the model's gradients; returns tensors that hold all of them, each number once."""
-        for master, part, parameter in zip(self._masters, self._parts, self._narrow, strict=True):
-            if parameter.grad is None:
-                master.grad = None
-                part.zero_()
-            else:
-                master.grad = part.copy_(parameter.grad)
-                parameter.grad = None
-        wide = [parameter.grad for parameter in self._wide if parameter.grad is not None]
-        return [self._gradient, *wide] if self._narrow else wide
+        """Give the FP32 weights the model's gradients; returns them."""
+        for master, parameter in zip(self._masters, self._narrow, strict=True):
+            master.grad = None if parameter.grad is None else parameter.grad.float()
+            parameter.grad = None
+        return [tensor.grad for tensor in self.trained.values() if tensor.grad is not None]
 
     def give(self) -> None:
         """Round the FP32 weights into the model."""
