@@ -10,7 +10,7 @@ import onnx
 from quantize.checkpoint import Checkpoint
 from quantize.config import QuantizeConfig
 from quantize.precision import Material, Setting, prepare
-from quantize.search import Search
+from quantize.search import Search, as_fast_as_any
 from quantize.session import Padded, run_in_batches
 from testbed.dataset import Split
 from testbed.errors import UserError
@@ -115,6 +115,8 @@ def _reason(search: Search, chosen: int | None) -> str:
         )
     trial = search.trials[chosen]
     left = f" without {len(trial.kept)} product groups" if trial.kept else ""
-    return (
-        f"{trial.method}{left} is the fastest of {count} trials that keeps the floor: {trial.ratio_to_fp32:.2f} × FP32"
+    level = len(as_fast_as_any(search.trials))
+    best = (
+        "the fastest" if level == 1 else f"the most accurate of the {level} fastest, which speed does not tell apart,"
     )
+    return f"{trial.method}{left} keeps the floor at {trial.ratio_to_fp32:.2f} × FP32: {best} of {count} trials"

@@ -19,13 +19,15 @@ from quantize.graph import operator_counts, save_graph
 from quantize.packed import packed_graph
 from quantize.precision import Material, Setting, prepare
 from quantize.products import product_groups
+from quantize.search import as_fast_as_any
 from quantize.session import Packed, Padded, Rows, open_session, run_in_batches
 from quantize.static import quantize_static
 from quantize.weights import quantize_weights
 from testbed.bundle import Bundle
 from testbed.errors import UserError
 from testbed.records import RecordError, load_as
-from testbed.records.quantization import QuantizationSearch
+from testbed.records.base import Interval
+from testbed.records.quantization import QuantizationSearch, Trial
 from tests.tiny import LABELS
 
 
@@ -172,10 +174,21 @@ def test_the_search_leaves_a_record(tiny_dataset: Path, tiny_checkpoints: dict[s
     record = load_as(QuantizationSearch, tmp_path / "bundle" / "search.student.json")
     assert [trial.method for trial in record.trials] == ["int8", "int8-static"]
     assert all(trial.keeps_floor and trial.usage.wall_s > 0 for trial in record.trials)
-    fastest = max(trial.ratio_to_fp32 for trial in record.trials)
-    assert record.chosen is not None
-    assert record.trials[record.chosen].ratio_to_fp32 == fastest
+    assert record.chosen in as_fast_as_any(record.trials)
     assert manifest.variant("student-int8-auto").precision == "int8"
+
+
+def test_of_trials_that_speed_does_not_tell_apart_the_search_takes_the_most_accurate() -> None:
+    def trial(ratio: float, *, spread: float = 0.1, keeps: bool = True) -> Trial:
+        return Trial.model_construct(
+            ratio_to_fp32=ratio,
+            ratio_interval=Interval(low=ratio - spread, high=ratio + spread, level=0.95, method="student t"),
+            keeps_floor=keeps,
+        )
+
+    assert as_fast_as_any([trial(2.0), trial(2.70), trial(2.71), trial(3.0, keeps=False)]) == [1, 2]
+    assert as_fast_as_any([trial(2.0, spread=0.8), trial(2.7)]) == [0, 1]
+    assert as_fast_as_any([trial(3.0, keeps=False)]) == []
 
 
 def test_a_search_without_success_names_its_trials(
