@@ -57,7 +57,7 @@ class Search:
             for method in self.config.search.methods:
                 self._try_method(method)
         level = as_fast_as_any(self.trials)
-        return max(level, key=lambda index: self.trials[index].difference_lower_bound, default=None)
+        return max(level, key=lambda index: _merit(self.trials[index]), default=None)
 
     @property
     def num_groups(self) -> int:
@@ -134,11 +134,16 @@ class Search:
 
 
 def as_fast_as_any(trials: Sequence[Trial]) -> list[int]:
-    """Return the trials that keep the floor and whose speed's interval reaches the fastest of these.
+    """Return the trials that keep the floor and whose speed's interval meets that of the fastest of these.
 
     Speed does not tell them apart, accuracy may: of many that pass on the dev split, the fastest by chance is as likely
     as not the least accurate one.
     """
     keeping = [index for index, trial in enumerate(trials) if trial.keeps_floor]
-    fastest = max((trials[index].ratio_to_fp32 for index in keeping), default=0.0)
-    return [index for index in keeping if trials[index].ratio_interval.high >= fastest]
+    fastest = max(keeping, key=lambda index: trials[index].ratio_to_fp32, default=0)
+    return [index for index in keeping if trials[index].ratio_interval.high >= trials[fastest].ratio_interval.low]
+
+
+def _merit(trial: Trial) -> tuple[float, float]:
+    """Return what sets trials of one speed apart: accuracy, as far as it is certain, then speed after all."""
+    return trial.difference_lower_bound, trial.ratio_to_fp32

@@ -188,6 +188,7 @@ def test_of_trials_that_speed_does_not_tell_apart_the_search_takes_the_most_accu
 
     assert as_fast_as_any([trial(2.0), trial(2.70), trial(2.71), trial(3.0, keeps=False)]) == [1, 2]
     assert as_fast_as_any([trial(2.0, spread=0.8), trial(2.7)]) == [0, 1]
+    assert as_fast_as_any([trial(2.5), trial(2.7), trial(2.4)]) == [0, 1]  # 2.6 meets 2.6, 2.5 does not
     assert as_fast_as_any([trial(3.0, keeps=False)]) == []
 
 
