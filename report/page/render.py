@@ -69,6 +69,7 @@ def render_page(
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined
     )
     environment.filters.update(words.FILTERS)
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "separators": (",", ":")}
     return environment.get_template("page.html.j2").render(
         report=report,
         machine=machine_words(report.machine),
