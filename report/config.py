@@ -35,14 +35,14 @@ class FleetConfig(Frozen):
     Attributes:
         start_s: seconds that a new replica takes until it is ready, noticing that it is needed counted.
         deadline_s: from a query's arrival; one whose answer is predicted to be later is refused. The server's own on a
-            cpu: 75 % of a second, the rest is for the ways in and out.
+            cpu: 70 % of a second, the rest is for the ways in and out.
         routing: how the balancer picks a replica.
         num_slots: slices of the traffic curve.
         queries_a_slot: simulated in each slice, and in each step of the search for a capacity.
     """
 
     start_s: float = Field(default=60, ge=0)
-    deadline_s: float = Field(default=0.75, gt=0)
+    deadline_s: float = Field(default=0.7, gt=0)
     routing: Literal["random", "two choices"] = "two choices"
     num_slots: int = Field(default=48, ge=1, le=1000)
     queries_a_slot: int = Field(default=10_000, ge=1000, le=1_000_000)

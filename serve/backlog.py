@@ -41,7 +41,9 @@ class Backlog:
         self._on_expired = on_expired
         self._urgent: deque[Row] = deque()
         self._patient: deque[Row] = deque()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._lane_waits = False
         self._closed: str | None = None
         self._busy_until_s = 0.0
 
@@ -50,8 +52,8 @@ class Backlog:
         """Whether it refuses what comes."""
         return self._closed is not None
 
-    def put(self, job: Job) -> None:
-        """Let a job wait for its turn.
+    def put(self, job: Job) -> int:
+        """Let a job wait for its turn, and return its tokens.
 
         Raises:
             TooLarge: heavier than the whole queue may be.
@@ -63,23 +65,28 @@ class Backlog:
         if weight > self.max_tokens:
             msg = f"the request weighs about {weight} tokens, the queue holds {self.max_tokens}; help: send fewer texts"
             raise TooLarge(msg)
-        with self._changed:
-            refused = self.refusal(rows=len(job.weights), weight=weight, deadline_s=job.deadline_s, urgent=job.urgent)
+        rows, urgent = len(job.weights), job.urgent
+        with self._lock:
+            refused = self.refusal(rows=rows, weight=weight, deadline_s=job.deadline_s, urgent=urgent)
             if refused is not None:
                 raise refused
-            waiting = self._urgent if job.urgent else self._patient
-            waiting.extend(Row(job, index, tokens) for index, tokens in enumerate(job.weights))
+            waiting = self._urgent if urgent else self._patient
+            for index, tokens in enumerate(job.weights):
+                waiting.append(Row(job, index, tokens))
             self.tokens += weight
-            self.rows += len(job.weights)
-            self._urgent_tokens += weight if job.urgent else 0
-            self._changed.notify()
+            self.rows += rows
+            self._urgent_tokens += weight if urgent else 0
+            if self._lane_waits:
+                self._changed.notify()
+        return weight
 
     def refusal(self, *, rows: int, weight: float, deadline_s: float, urgent: bool = False) -> Shed | None:
         """Return why so many rows and tokens would be refused now, or None; without the lock it is a good guess."""
         if self._closed:
             return Unavailable(f"the model takes no requests: {self._closed}", reason=self._closed)
-        now_s, (ahead_rows, ahead_tokens) = time.monotonic(), self._ahead(urgent=urgent)
+        ahead_rows, ahead_tokens = self._ahead_of_urgent() if urgent else (self.rows, self.tokens)
         waiting = self._urgent_tokens if urgent else self.tokens
+        now_s = time.monotonic()
         wait_s = self._wait_s(now_s, rows=ahead_rows + rows, tokens=ahead_tokens + weight)
         if waiting + weight > self.max_tokens:
             msg = f"{waiting} tokens wait, the limit is {self.max_tokens}; help: try again later"
@@ -104,7 +111,9 @@ class Backlog:
                     continue
                 if self._closed and not self.rows:
                     return []
+                self._lane_waits = True
                 self._changed.wait(delay_s if self.rows else None)
+                self._lane_waits = False
 
     def close(self, reason: str) -> None:
         """Refuse what comes from now on; what waits is still served."""
@@ -112,10 +121,8 @@ class Backlog:
             self._closed = reason
             self._changed.notify_all()
 
-    def _ahead(self, *, urgent: bool) -> tuple[float, float]:
-        """Return the rows and tokens that are served before a newcomer: for an urgent one, the patient ones' share."""
-        if not urgent:
-            return self.rows, self.tokens
+    def _ahead_of_urgent(self) -> tuple[float, float]:
+        """Return the rows and tokens that are served before an urgent newcomer, the patient ones' share among them."""
         beside = PATIENT_SHARE / (1 - PATIENT_SHARE)
         tokens = self._urgent_tokens + min(self.tokens - self._urgent_tokens, beside * self._urgent_tokens)
         return len(self._urgent) + min(len(self._patient), beside * len(self._urgent)), tokens
@@ -164,7 +171,7 @@ class Backlog:
     def _hopeful(self, row: Row, now_s: float) -> bool:
         """Return whether somebody waits for the row and can still have it in time; if too late, say so."""
         job = row.job
-        if job.departed or job.future.done():
+        if job.is_over:
             return False
         if now_s + self.curve.seconds(row.weight) <= job.deadline_s:
             return True

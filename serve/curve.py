@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 # What a batch costs outside the model and its curve, once for all of its texts: wake-ups, the hand-over between lane
-# and event loop, caches gone cold meanwhile. Measured on a saturated core with token budgets from 110 to 260: the
-# server's CPU a text, less the curve's, falls by about this much over the texts of a batch.
-HAND_OVER_S = 0.3e-3
+# and event loop, caches gone cold meanwhile. Measured on a saturated core with token budgets from 80 to 260: the event
+# loop's CPU a text falls by about this much over the texts of a batch.
+HAND_OVER_S = 0.2e-3
 LEAST_ROUNDS, MOST_ROUNDS, MEASURE_S = 3, 20, 2.0
 # Weight of the newest batch in the running ratio of observed to predicted time.
 DRIFT_WEIGHT = 0.05
@@ -68,15 +68,14 @@ class BatchCurve:
 
     def seconds(self, tokens: float, *, batches: float = 1.0) -> float:
         """Return the predicted seconds of ``tokens`` in so many batches, at the speed seen lately."""
-        return self.drift * self._measured_s(tokens, batches)
-
-    def _measured_s(self, tokens: float, batches: float = 1.0) -> float:
-        return self.fixed_s * batches + self.per_token_s * tokens + self.per_square_s * tokens * tokens / batches
+        measured_s = self.fixed_s * batches + self.per_token_s * tokens + self.per_square_s * tokens * tokens / batches
+        return self.drift * measured_s
 
     def observe(self, tokens: int, seconds: float) -> None:
         """Move the running ratio of observed to predicted time by one batch."""
-        ratio = seconds / max(self._measured_s(tokens), 1e-6)
-        moved = (1 - DRIFT_WEIGHT) * self.drift + DRIFT_WEIGHT * min(ratio, DRIFT_BOUNDS[1])
+        drift = self.drift
+        ratio = seconds * drift / max(self.seconds(tokens), 1e-6)
+        moved = (1 - DRIFT_WEIGHT) * drift + DRIFT_WEIGHT * min(ratio, DRIFT_BOUNDS[1])
         self._drift, self._seen_s = max(moved, DRIFT_BOUNDS[0]), time.monotonic()
 
     def best_tokens(self, *, within_s: float) -> int:

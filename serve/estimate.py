@@ -42,4 +42,4 @@ class TokenEstimate:
 
     def of(self, text: str) -> int:
         """Return the estimate for one text."""
-        return min(self._max_length, round(self.most(len(text.encode()))))
+        return min(self._max_length, round(SPECIAL_TOKENS + len(text.encode()) * self._tokens_per_byte))

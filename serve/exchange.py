@@ -11,7 +11,6 @@ import logging
 import re
 import time
 import urllib.parse
-from asyncio import Future
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -41,6 +40,7 @@ access = logging.getLogger("serve.access")
 TIMEOUT_HEADER = b"x-breakeven-timeout-ms"
 PRIORITY_HEADER = b"x-breakeven-priority"
 PROOF_HEADER = b"x-breakeven-proof"
+OK = HTTPStatus.OK.value
 # A body with one of these words may have wishes of its own: it is parsed before it is judged.
 WISHES = re.compile(b"timeout|priority")
 
@@ -151,7 +151,7 @@ class Exchange:
     def leave(self) -> None:
         """The client has gone: its rows are dropped before they reach a batch."""
         if self._job is not None:
-            self._job.leave()
+            self._job.fail(ClientLeft())
 
     def _go_on(self) -> None:
         if not self._is_turn or self.response_complete or self._job is not None:
@@ -191,20 +191,21 @@ class Exchange:
             body = decompress(body, encoding, most_bytes=desk.limits.body_bytes)
         self._ask = ask = self._target.codec.decode(body, headers, desk.limits)
         read_wishes(ask, headers)
-        self._job = model.submit(ask, arrived_s=self._arrived_s)
+        self._job = model.submit(ask, arrived_s=self._arrived_s, on_over=self._finish)
         model.in_flight += 1
         self._body = b""
-        self._job.future.add_done_callback(self._finish)
 
     def _unread_refusal(self, model: Model) -> Shed | None:
         """Return why it would be late, before it is parsed: under overload most of the work is refusing."""
+        refused = model.refusal(len(self._body), arrived_s=self._arrived_s)
+        if refused is None:
+            return None
         headers = self._headers
         if TIMEOUT_HEADER in headers or PRIORITY_HEADER in headers or b"content-encoding" in headers:
             return None
-        refused = model.refusal(len(self._body), arrived_s=self._arrived_s)
-        return None if refused is None or WISHES.search(self._body) else refused
+        return None if WISHES.search(self._body) else refused
 
-    def _finish(self, _future: Future[None]) -> None:
+    def _finish(self) -> None:
         assert self._model is not None
         self._model.in_flight -= 1
         self._attempt(self._answer_result)
@@ -214,17 +215,16 @@ class Exchange:
         assert ask is not None
         assert job is not None
         assert model is not None
-        job.future.result()  # raises what the lane or the client's leaving put there
+        if job.error is not None:
+            raise job.error
         encoding_s = time.monotonic()
         reply = self._target.codec.encode(ask, job, model.card)
-        spent = job.spent
-        assert spent is not None
-        spent.serialise_s = time.monotonic() - encoding_s
+        now_s = time.monotonic()
+        job.serialise_s = now_s - encoding_s
         add_headers(reply, self._headers, model)
-        total_s = time.monotonic() - self._arrived_s
-        self._write(HTTPStatus.OK.value, reply, total_s)
+        self._write(OK, reply, now_s - self._arrived_s)
         # The client need not wait for the counting.
-        model.tally.answered(texts=len(job.labels), spent=spent, total_s=total_s)
+        model.tally.answered(job, total_s=now_s - self._arrived_s)
 
     def _answer_error(self, error: ServeError) -> None:
         if self.response_complete:
@@ -240,9 +240,8 @@ class Exchange:
         closes = desk.draining or not self.keep_alive or CLOSE in reply.headers
         if (request_id := self._headers.get(REQUEST_ID_HEADER)) is not None and printable(request_id):
             reply.headers.append((REQUEST_ID_HEADER, request_id))
-        spent = None if self._job is None else self._job.spent
         head = desk.heads.head(
-            status, reply, timing(total_s, spent), closes=closes, common=connection.server_state.default_headers
+            status, reply, timing(total_s, self._job), closes=closes, common=connection.server_state.default_headers
         )
         self.response_complete = True
         connection.answering = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+from bisect import bisect_left
 
 import psutil
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -22,6 +23,16 @@ PARTS = ("queue", "tokenize", "batch", "compute", "serialise")
 
 REGISTRY = CollectorRegistry()
 
+
+class SharedHistogram(Histogram):
+    """A histogram that counts a value for several requests at once: those of a batch have its parts in common."""
+
+    def add(self, amount: float, *, times: int = 1) -> None:
+        """Observe ``amount`` so many times."""
+        self._sum.inc(amount * times)
+        self._buckets[bisect_left(self._upper_bounds, amount)].inc(times)
+
+
 requests = Counter(
     "breakeven_requests", "Answered inference requests.", ("model", "protocol", "status"), registry=REGISTRY
 )
@@ -29,14 +40,14 @@ texts = Counter("breakeven_texts", "Texts of requests that got a result.", ("mod
 shed = Counter("breakeven_shed", "Requests refused on purpose, by reason.", ("model", "reason"), registry=REGISTRY)
 departed = Counter("breakeven_departed", "Requests whose client left before the answer.", ("model",), registry=REGISTRY)
 errors = Counter("breakeven_errors", "Requests that failed, by reason.", ("model", "reason"), registry=REGISTRY)
-part_seconds = Histogram(
+part_seconds = SharedHistogram(
     "breakeven_part_seconds",
     "Seconds of a request by part.",
     ("model", "part"),
     buckets=SECONDS,
     registry=REGISTRY,
 )
-request_seconds = Histogram(
+request_seconds = SharedHistogram(
     "breakeven_request_seconds", "From arrival to the finished body.", ("model",), buckets=SECONDS, registry=REGISTRY
 )
 batches = Counter("breakeven_batches", "Batches that were run.", ("model",), registry=REGISTRY)

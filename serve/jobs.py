@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,23 +14,23 @@ Floats = NDArray[np.float32]
 NOTHING: Floats = np.empty((0, 0), dtype=np.float32)
 
 
-@dataclass(slots=True)
-class Spent:
-    """Seconds of a job by part; the parts of a batch count in full for each of its texts.
+@dataclass(frozen=True, slots=True)
+class BatchTimes:
+    """Where a batch's time went; its parts count in full for each of its texts.
 
     Attributes:
-        queue_s: from arrival until its last row was taken into a batch.
-        tokenize_s: text to ids, of the whole batch.
+        begun_s: on the monotonic clock.
+        tokenize_s: text to ids.
         batch_s: building the graph's inputs.
         compute_s: ONNX Runtime.
-        serialise_s: rows to the answer's body.
+        timing: the three of them as Server-Timing has them, written once for all of its texts.
     """
 
-    queue_s: float = 0.0
-    tokenize_s: float = 0.0
-    batch_s: float = 0.0
-    compute_s: float = 0.0
-    serialise_s: float = 0.0
+    begun_s: float
+    tokenize_s: float
+    batch_s: float
+    compute_s: float
+    timing: bytes
 
 
 class Job:
@@ -44,24 +43,29 @@ class Job:
         num_labels: width of the answer.
         deadline_s: on the monotonic clock.
         urgent: of the upper of two priority classes.
-        future: resolved when the last row is done.
+        on_over: called once, on the event loop: the last row is done, or there is an error.
 
     Attributes:
-        logits, probabilities: [rows, num_labels], once the future is resolved.
-        spent: where its time went; None until a row has been in a batch.
+        logits, probabilities: [rows, num_labels], once the last row is done.
+        is_over: nobody waits for it any more.
+        error: why there is no result.
+        batch: the times of the last batch that one of its rows was in; None until then.
+        serialise_s: seconds from its rows to the answer's body.
     """
 
     __slots__ = (
+        "_on_over",
         "arrived_s",
+        "batch",
         "deadline_s",
-        "departed",
-        "future",
+        "error",
         "ids",
+        "is_over",
         "labels",
         "logits",
         "probabilities",
         "remaining",
-        "spent",
+        "serialise_s",
         "texts",
         "urgent",
         "weights",
@@ -77,7 +81,7 @@ class Job:
         arrived_s: float,
         deadline_s: float,
         urgent: bool,
-        future: asyncio.Future[None],
+        on_over: Callable[[], None],
     ) -> None:
         self.texts = texts
         self.ids = ids
@@ -85,36 +89,46 @@ class Job:
         self.arrived_s = arrived_s
         self.deadline_s = deadline_s
         self.urgent = urgent
-        self.future = future
-        self.departed = False
+        self._on_over = on_over
+        self.is_over = False
+        self.error: ServeError | ClientLeft | None = None
         self.remaining = len(weights)
         self.labels: list[int] = [0] * len(weights)
         self.logits = self.probabilities = NOTHING
         if len(weights) > 1:
             self.logits = np.empty((len(weights), num_labels), dtype=np.float32)
             self.probabilities = np.empty_like(self.logits)
-        self.spent: Spent | None = None
+        self.batch: BatchTimes | None = None
+        self.serialise_s = 0.0
 
-    def fill(self, row: int, logits: Floats, probabilities: Floats, label: int) -> None:
-        """Put one row's result in place, its arrays [1, num_labels]; resolves the future with the last one."""
+    @property
+    def queue_s(self) -> float:
+        """Seconds from its arrival until its last row was taken into a batch; 0 before."""
+        return self.batch.begun_s - self.arrived_s if self.batch is not None else 0.0
+
+    def fill(self, row: int, logits: Floats, probabilities: Floats, label: int) -> bool:
+        """Put one row's result in place, its arrays [1, num_labels]; returns whether that ended the job."""
         self.labels[row] = label
         if len(self.labels) == 1:  # nearly every job: the batch's own row serves, no copy
             self.logits, self.probabilities = logits, probabilities
         else:
             self.logits[row], self.probabilities[row] = logits, probabilities
         self.remaining -= 1
-        if not self.remaining and not self.future.done():
-            self.future.set_result(None)
+        if self.remaining or self.is_over:
+            return False
+        self._end()
+        return True
 
     def fail(self, error: ServeError | ClientLeft) -> None:
-        """Answer with an error, unless an answer is there already."""
-        if not self.future.done():
-            self.future.set_exception(error)
+        """End with an error, unless it is over: rows that still wait are dropped before they reach a batch."""
+        if not self.is_over:
+            self.error = error
+            self._end()
 
-    def leave(self) -> None:
-        """The client has gone: rows that still wait are dropped before they reach a batch."""
-        self.departed = True
-        self.fail(ClientLeft())
+    def _end(self) -> None:
+        self.is_over = True
+        on_over, self._on_over = self._on_over, _nothing  # whoever waits holds the job: no circle for the collector
+        on_over()
 
 
 class Row:
@@ -126,3 +140,7 @@ class Row:
         self.job = job
         self.index = index
         self.weight = weight
+
+
+def _nothing() -> None:
+    """Stand where nobody waits any more."""

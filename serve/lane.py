@@ -7,7 +7,6 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from serve.backlog import Backlog
 from serve.engine import Engine
 from serve.errors import BackendFailed, NonFiniteOutput, OutOfMemory, ServeError
 from serve.estimate import TokenEstimate
-from serve.jobs import Floats, Row, Spent
+from serve.jobs import BatchTimes, Floats, Row
 from serve.tally import Tally
 
 logger = logging.getLogger(__name__)
@@ -91,20 +90,26 @@ class Lane(threading.Thread):
         built_s = time.monotonic()
         logits = self._engine.run(feed)
         done_s = time.monotonic()
-        done = Batch(
-            rows=rows,
-            logits=logits,
-            chances=probabilities(logits),
-            begun_s=begin_s,
-            tokenize_s=tokenized_s - begin_s,
-            batch_s=built_s - tokenized_s,
-            compute_s=done_s - built_s,
-        )
-        self._loop.call_soon_threadsafe(done.deliver)
+        times = batch_times(begin_s, tokenized_s, built_s, done_s)
+        self._loop.call_soon_threadsafe(self._deliver, rows, logits, probabilities(logits), times)
         tokens, computed = sum(map(len, ids)), feed["input_ids"].size
         self._tally.batch(texts=len(rows), tokens=tokens, computed=computed, compute_s=done_s - built_s)
         # Until now, with the waits for the interpreter's lock: what the next batch has to wait for, too.
         self._backlog.curve.observe(computed, time.monotonic() - begin_s)
+
+    def _deliver(self, rows: list[Row], logits: Floats, chances: Floats, times: BatchTimes) -> None:
+        """Hand the results to their jobs, on the event loop; a row that is not finite fails alone."""
+        labels: list[int] = logits.argmax(axis=1).tolist()
+        finite, requests, texts = bool(np.isfinite(logits).all()), 0, 0
+        for number, row in enumerate(rows):
+            job, own = row.job, slice(number, number + 1)
+            if not finite and not np.isfinite(logits[own]).all():
+                job.fail(NonFiniteOutput("the model returned NaN or infinity; help: serve another precision"))
+                continue
+            job.batch = times
+            if job.fill(row.index, logits[own], chances[own], labels[number]):
+                requests, texts = requests + 1, texts + len(job.labels)
+        self._tally.batch_answered(times, requests=requests, texts=texts)
 
     def _token_ids(self, rows: Sequence[Row]) -> list[Sequence[int]]:
         found: list[Sequence[int]] = []
@@ -126,27 +131,8 @@ def failure_of(error: Exception) -> ServeError:
     return BackendFailed(f"the model failed: {type(error).__name__}")
 
 
-@dataclass(slots=True)
-class Batch:
-    """A batch that was run, on its way back to the event loop; times in seconds."""
-
-    rows: list[Row]
-    logits: Floats
-    chances: Floats
-    begun_s: float
-    tokenize_s: float
-    batch_s: float
-    compute_s: float
-
-    def deliver(self) -> None:
-        """Hand the results to their jobs, on the event loop; a row that is not finite fails alone."""
-        labels: list[int] = self.logits.argmax(axis=1).tolist()
-        finite = bool(np.isfinite(self.logits).all())
-        for number, row in enumerate(self.rows):
-            job = row.job
-            own = slice(number, number + 1)
-            if not finite and not np.isfinite(self.logits[own]).all():
-                job.fail(NonFiniteOutput("the model returned NaN or infinity; help: serve another precision"))
-                continue
-            job.spent = Spent(self.begun_s - job.arrived_s, self.tokenize_s, self.batch_s, self.compute_s)
-            job.fill(row.index, self.logits[own], self.chances[own], labels[number])
+def batch_times(begin_s: float, tokenized_s: float, built_s: float, done_s: float) -> BatchTimes:
+    """Return the parts of a batch by the times at which they ended."""
+    tokenize_s, batch_s, compute_s = tokenized_s - begin_s, built_s - tokenized_s, done_s - built_s
+    timing = b"tokenize;dur=%.3f, batch;dur=%.3f, compute;dur=%.3f" % (tokenize_s * 1e3, batch_s * 1e3, compute_s * 1e3)
+    return BatchTimes(begin_s, tokenize_s, batch_s, compute_s, timing)

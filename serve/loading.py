@@ -77,7 +77,6 @@ def load_model(bundle: Bundle, settings: ServeSettings, *, loop: asyncio.Abstrac
         vocab_size=engine.tokenizer.vocab_size,
         slo_s=slo_s,
         tally=tally,
-        loop=loop,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from serve import instruments
 from serve.backlog import Backlog
@@ -20,10 +20,12 @@ from serve.tally import Tally
 logger = logging.getLogger(__name__)
 
 # Of the time that a request allows, what it may spend until its batch is done; the rest is for the ways in and out,
-# which the server does not see whole: under three times its load they take up to a quarter of 50 ms.
-SHARE_BEFORE_ANSWER = 0.75
+# which the server does not see whole: under three times its load they take up to 15 of 50 ms.
+SHARE_BEFORE_ANSWER = 0.7
 # Of the running mean of admitted requests' tokens, what the newest one counts for.
 NEWEST_SHARE = 0.05
+# After a refusal, for so long every request is judged before it is parsed.
+PRESSED_S = 1.0
 
 
 class Model:
@@ -37,7 +39,6 @@ class Model:
         vocab_size: ids sent by clients lie below it.
         slo_s: deadline of an ask that names none.
         tally: counts.
-        loop: the event loop on which it is asked.
 
     Attributes:
         in_flight: requests that were admitted and are not answered.
@@ -53,7 +54,6 @@ class Model:
         vocab_size: int,
         slo_s: float,
         tally: Tally,
-        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.card = card
         self.lane = lane
@@ -63,7 +63,7 @@ class Model:
         self._estimate = estimate
         self._vocab_size = vocab_size
         self._slo_s = slo_s
-        self._loop = loop
+        self._pressed_until_s = 0.0
         self._usual_weight = 0.0
         proof = card.proof
         instruments.model_info.labels(
@@ -71,8 +71,8 @@ class Model:
         ).set(1)
         lane.start()
 
-    def submit(self, ask: Ask, *, arrived_s: float) -> Job:
-        """Let an ask wait for its turn; call it on the event loop.
+    def submit(self, ask: Ask, *, arrived_s: float, on_over: Callable[[], None]) -> Job:
+        """Let an ask wait for its turn; call it on the event loop, on which ``on_over`` is called when it has an end.
 
         Raises:
             InvalidRequest: token ids that the model does not have.
@@ -86,20 +86,29 @@ class Model:
             arrived_s=arrived_s,
             deadline_s=arrived_s + (ask.timeout_s or self._slo_s) * SHARE_BEFORE_ANSWER,
             urgent=ask.urgent,
-            future=self._loop.create_future(),
+            on_over=on_over,
         )
-        self._backlog.put(job)
-        self._usual_weight += (sum(job.weights) - self._usual_weight) * NEWEST_SHARE
+        try:
+            weight = self._backlog.put(job)
+        except Shed:
+            self._pressed_until_s = arrived_s + PRESSED_S
+            raise
+        self._usual_weight += (weight - self._usual_weight) * NEWEST_SHARE
         return job
 
     def refusal(self, body_bytes: int, *, arrived_s: float) -> Shed | None:
         """Return why a request that nobody has parsed yet would be refused, or None: it may be in time.
 
         It is taken to weigh what requests lately weighed, or what its body can hold where that is less, and to have the
-        server's own deadline.
+        server's own deadline. Without a refusal of late none is to be expected, and nothing is worked out.
         """
+        if arrived_s > self._pressed_until_s:
+            return None
         weight = min(self._usual_weight, self._estimate.most(body_bytes))
-        return self._backlog.refusal(rows=1, weight=weight, deadline_s=arrived_s + self._slo_s * SHARE_BEFORE_ANSWER)
+        refused = self._backlog.refusal(rows=1, weight=weight, deadline_s=arrived_s + self._slo_s * SHARE_BEFORE_ANSWER)
+        if refused is not None:
+            self._pressed_until_s = arrived_s + PRESSED_S
+        return refused
 
     def queue(self) -> tuple[int, int]:
         """Return rows and tokens that wait."""

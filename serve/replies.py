@@ -8,7 +8,7 @@ from http import HTTPStatus
 import orjson
 
 from serve.errors import MethodNotAllowed, ServeError, TooLarge
-from serve.jobs import Spent
+from serve.jobs import Job
 from serve.protocols.codec import Reply
 
 REQUEST_ID_HEADER = b"x-request-id"
@@ -61,20 +61,15 @@ def error_reply(error: ServeError) -> Reply:
     return Reply(orjson.dumps({"error": str(error), "reason": error.reason}), headers=headers)
 
 
-def timing(total_s: float, spent: Spent | None = None) -> bytes:
+def timing(total_s: float, job: Job | None = None) -> bytes:
     """Return the Server-Timing header's value: milliseconds by part, and in all (W3C Server Timing)."""
-    if spent is None:
+    if job is None or job.batch is None:
         return b"total;dur=%.3f" % (total_s * 1e3)
-    return (
-        b"queue;dur=%.3f, tokenize;dur=%.3f, batch;dur=%.3f, compute;dur=%.3f, serialise;dur=%.3f, total;dur=%.3f"
-        % (
-            spent.queue_s * 1e3,
-            spent.tokenize_s * 1e3,
-            spent.batch_s * 1e3,
-            spent.compute_s * 1e3,
-            spent.serialise_s * 1e3,
-            total_s * 1e3,
-        )
+    return b"queue;dur=%.3f, %s, serialise;dur=%.3f, total;dur=%.3f" % (
+        job.queue_s * 1e3,
+        job.batch.timing,
+        job.serialise_s * 1e3,
+        total_s * 1e3,
     )
 
 

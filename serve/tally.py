@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import Counter
 
 from serve import instruments
-from serve.jobs import Spent
+from serve.jobs import BatchTimes, Job
 
 
 class Tally:
@@ -20,7 +20,7 @@ class Tally:
         self._shed: dict[str, Counter] = {}
         self._errors: dict[str, Counter] = {}
         self._left = instruments.departed.labels(model)
-        self._parts = [instruments.part_seconds.labels(model, part) for part in instruments.PARTS]
+        self._parts = {part: instruments.part_seconds.labels(model, part) for part in instruments.PARTS}
         self._total = instruments.request_seconds.labels(model)
         self._texts = instruments.texts.labels(model)
         self._batches = instruments.batches.labels(model)
@@ -42,16 +42,18 @@ class Tally:
         self._padding.inc(computed - tokens)
         self._compute.inc(compute_s)
 
-    def answered(self, *, texts: int, spent: Spent, total_s: float) -> None:
-        """Count a request that got its result."""
-        queue, tokenize, batch, compute, serialise = self._parts
-        queue.observe(spent.queue_s)
-        tokenize.observe(spent.tokenize_s)
-        batch.observe(spent.batch_s)
-        compute.observe(spent.compute_s)
-        serialise.observe(spent.serialise_s)
-        self._total.observe(total_s)
+    def answered(self, job: Job, *, total_s: float) -> None:
+        """Count a request that got its result, but for what it shares with others: ``batch_answered`` counts that."""
+        self._parts["queue"].add(job.queue_s)
+        self._parts["serialise"].add(job.serialise_s)
+        self._total.add(total_s)
+
+    def batch_answered(self, times: BatchTimes, *, requests: int, texts: int) -> None:
+        """Count the parts of a batch for so many requests that it ended, and all of their texts."""
         self._texts.inc(texts)
+        self._parts["tokenize"].add(times.tokenize_s, times=requests)
+        self._parts["batch"].add(times.batch_s, times=requests)
+        self._parts["compute"].add(times.compute_s, times=requests)
 
     def shed(self, reason: str) -> None:
         """Count a request that was refused on purpose."""

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from serve.jobs import Job, Spent
+from serve.jobs import BatchTimes, Job
 from serve.protocols.codec import Headers
 
 logger = logging.getLogger(__name__)
@@ -69,19 +69,25 @@ class Traces:
         )
         if status >= FIRST_SERVER_ERROR:
             span.set_status(Status(StatusCode.ERROR))
-        if job is not None and job.spent is not None and span.is_recording():
-            self._record_parts(span, job.spent, begin_ns, end_ns)
+        if job is not None and job.batch is not None and span.is_recording():
+            self._record_parts(span, job, job.batch, begin_ns, end_ns)
         span.end(end_ns)
 
     def close(self) -> None:
         """Send what is left."""
         self._provider.shutdown()
 
-    def _record_parts(self, span: Span, spent: Spent, begin_ns: int, end_ns: int) -> None:
+    def _record_parts(self, span: Span, job: Job, batch: BatchTimes, begin_ns: int, end_ns: int) -> None:
         context, at_ns = set_span_in_context(span), begin_ns
-        for part in ("queue", "tokenize", "batch", "compute"):
-            ends_ns = at_ns + int(getattr(spent, f"{part}_s") * 1e9)
+        parts = (
+            ("queue", job.queue_s),
+            ("tokenize", batch.tokenize_s),
+            ("batch", batch.batch_s),
+            ("compute", batch.compute_s),
+        )
+        for part, seconds in parts:
+            ends_ns = at_ns + int(seconds * 1e9)
             self._tracer.start_span(part, context=context, start_time=at_ns).end(ends_ns)
             at_ns = ends_ns
-        serialise_ns = end_ns - int(spent.serialise_s * 1e9)
+        serialise_ns = end_ns - int(job.serialise_s * 1e9)
         self._tracer.start_span("serialise", context=context, start_time=serialise_ns).end(end_ns)

@@ -26,7 +26,10 @@ from serve.protocols.codec import (
 from serve.protocols.tensors import BinaryData, read_integers, read_strings, write_strings
 
 HEAD_LENGTH = b"inference-header-content-length"
+INPUTS = {"text": "BYTES", "input_ids": "INT64", "attention_mask": "INT64", "token_type_ids": "INT64"}
 OUTPUTS = ("label", "probabilities", "logits")
+NO_DATA = BinaryData(memoryview(b""))
+NO_INPUTS = "no inputs; help: a list of tensors, such as text of datatype BYTES"
 MOST_DIGITS = 12
 OCTETS = b"application/octet-stream"
 
@@ -51,7 +54,8 @@ class OpenInference:
 
     def decode(self, body: bytes, headers: Headers, limits: Limits) -> Ask:
         """Return the texts of the BYTES tensor ``text``, or the rows of ``input_ids`` and ``attention_mask``."""
-        head, binary = _split(body, headers.get(HEAD_LENGTH))
+        head_length = headers.get(HEAD_LENGTH)
+        head, binary = (body, NO_DATA) if head_length is None else _split(body, head_length)
         document = parse_object(head)
         parameters = parameters_of(document)
         tensors = _tensors(document)
@@ -89,9 +93,7 @@ class OpenInference:
         return Reply(b"".join([head, *tail]), OCTETS, [(HEAD_LENGTH, str(len(head)).encode())])
 
 
-def _split(body: bytes, head_length: bytes | None) -> tuple[bytes | memoryview, BinaryData]:
-    if head_length is None:
-        return body, BinaryData(memoryview(b""))
+def _split(body: bytes, head_length: bytes) -> tuple[bytes | memoryview, BinaryData]:
     if not head_length.isdigit() or len(head_length) > MOST_DIGITS or int(head_length) > len(body):
         msg = f"Inference-Header-Content-Length does not fit a body of {len(body)} bytes"
         raise InvalidRequest(msg)
@@ -101,17 +103,17 @@ def _split(body: bytes, head_length: bytes | None) -> tuple[bytes | memoryview, 
 
 def _tensors(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     inputs = document.get("inputs")
-    if not isinstance(inputs, list) or not inputs or not all(isinstance(tensor, dict) for tensor in inputs):
-        raise InvalidRequest("no inputs; help: a list of tensors, such as text of datatype BYTES")
+    if not isinstance(inputs, list) or not inputs:
+        raise InvalidRequest(NO_INPUTS)
     found: dict[str, dict[str, Any]] = {}
     for tensor in inputs:
+        if not isinstance(tensor, dict):
+            raise InvalidRequest(NO_INPUTS)
         name = tensor.get("name")
-        expected = {"text": "BYTES", "input_ids": "INT64", "attention_mask": "INT64", "token_type_ids": "INT64"}.get(
-            name if isinstance(name, str) else ""
-        )
-        if expected is None:
+        if not isinstance(name, str) or name not in INPUTS:
             msg = f"no input {name!r}; help: text, or input_ids and attention_mask"
             raise InvalidRequest(msg)
+        expected = INPUTS[name]
         if tensor.get("datatype") != expected:
             msg = f"input {name!r} has datatype {tensor.get('datatype')!r}, {expected} is needed"
             raise InvalidRequest(msg)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -42,26 +42,29 @@ class BinaryData:
             raise InvalidRequest(msg)
 
 
-def shape_of(tensor: dict[str, Any], name: str) -> tuple[int, ...]:
-    """Return a tensor's shape; raises InvalidRequest unless it is a list of whole numbers."""
+def shape_of(tensor: dict[str, Any], name: str) -> list[int]:
+    """Return a tensor's shape; raises InvalidRequest unless it is a list of one or two whole numbers."""
     shape = tensor.get("shape")
-    whole = isinstance(shape, list) and all(isinstance(size, int) and size >= 0 for size in shape)
-    if not whole or not shape or len(shape) > MATRIX:
-        msg = f"tensor {name!r}: shape {shape!r}, a list of one or two sizes is needed"
-        raise InvalidRequest(msg)
-    return tuple(shape)
+    if isinstance(shape, list) and 1 <= len(shape) <= MATRIX:
+        for size in shape:
+            if not isinstance(size, int) or size < 0:
+                break
+        else:
+            return shape
+    msg = f"tensor {name!r}: shape {shape!r}, a list of one or two sizes is needed"
+    raise InvalidRequest(msg)
 
 
 def read_strings(tensor: dict[str, Any], binary: BinaryData) -> list[Any]:
     """Return the elements of a BYTES tensor of shape [N] or [N, 1]; raises InvalidRequest."""
     shape = shape_of(tensor, "text")
     if len(shape) == MATRIX and shape[1] != 1:
-        msg = f"tensor 'text': shape {list(shape)}, [N] or [N, 1] is needed"
+        msg = f"tensor 'text': shape {shape}, [N] or [N, 1] is needed"
         raise InvalidRequest(msg)
     size = (tensor.get("parameters") or {}).get("binary_data_size")
-    elements = list(_flatten(tensor.get("data"))) if size is None else _strings(binary.take(size, "text"))
+    elements = _flatten(tensor.get("data")) if size is None else _strings(binary.take(size, "text"))
     if len(elements) != math.prod(shape):
-        msg = f"tensor 'text': {len(elements)} elements, the shape {list(shape)} says {math.prod(shape)}"
+        msg = f"tensor 'text': {len(elements)} elements, the shape {shape} says {math.prod(shape)}"
         raise InvalidRequest(msg)
     return elements
 
@@ -74,7 +77,7 @@ def read_integers(tensor: dict[str, Any], name: str, binary: BinaryData) -> NDAr
         raise InvalidRequest(msg)
     size = (tensor.get("parameters") or {}).get("binary_data_size")
     if size is None:
-        elements = list(_flatten(tensor.get("data")))
+        elements = _flatten(tensor.get("data"))
         if not all(type(element) is int and -(2**63) <= element < 2**63 for element in elements):
             msg = f"tensor {name!r}: whole numbers of 64 bits are needed"
             raise InvalidRequest(msg)
@@ -86,7 +89,7 @@ def read_integers(tensor: dict[str, Any], name: str, binary: BinaryData) -> NDAr
             raise InvalidRequest(msg)
         values = np.frombuffer(raw, dtype="<i8").astype(np.int64)
     if values.size != math.prod(shape):
-        msg = f"tensor {name!r}: {values.size} elements, the shape {list(shape)} says {math.prod(shape)}"
+        msg = f"tensor {name!r}: {values.size} elements, the shape {shape} says {math.prod(shape)}"
         raise InvalidRequest(msg)
     return values.reshape(shape)
 
@@ -115,11 +118,13 @@ def _strings(raw: memoryview) -> list[str]:
     return found
 
 
-def _flatten(data: object) -> Iterator[Any]:
+def _flatten(data: object) -> list[Any]:
     if not isinstance(data, list):
         raise InvalidRequest('tensor without data; help: a list under "data", or a binary_data_size')
+    found: list[Any] = []
     for element in data:
         if isinstance(element, list):
-            yield from element
+            found += element
         else:
-            yield element
+            found.append(element)
+    return found

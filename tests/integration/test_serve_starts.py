@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import onnxruntime
+import psutil
 import pytest
 import tritonclient.http as triton
 
@@ -181,6 +183,22 @@ def test_a_memory_cap_that_is_too_small(bundle: Path) -> None:
     status, said = refused(str(bundle), "--memory-mb", "64", "--port", "0")
     assert status == 1
     assert "memory" in one_line(said)
+
+
+@pytest.mark.parametrize("usual", [os.SCHED_OTHER, os.SCHED_BATCH])
+def test_the_event_loop_alone_waits_for_its_turn_unless_all_were_told_to(bundle: Path, usual: int) -> None:
+    os.sched_setscheduler(0, usual, os.sched_param(0))
+    try:
+        with running(bundle, "--threads", "2") as server:
+            assert httpx.post(f"{server.url}/predict", json={"inputs": "cat"}).status_code == 200
+            worker = psutil.Process(server.process.pid).children()[0].pid
+            threads = [int(task.name) for task in Path(f"/proc/{worker}/task").iterdir()]
+            policies = {thread: os.sched_getscheduler(thread) for thread in threads}
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    assert policies.pop(worker) == os.SCHED_BATCH
+    assert len(policies) >= 2, "a lane, and a thread of ONNX Runtime"
+    assert set(policies.values()) == {usual}
 
 
 def test_every_batch_size_is_warm_before_the_model_is_served(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

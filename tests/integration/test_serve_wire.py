@@ -126,7 +126,9 @@ def test_what_cannot_be_in_time_is_refused_unread_unless_it_has_wishes_of_its_ow
     server: Running, tmp_path: Path
 ) -> None:
     with running(write_bundle(tmp_path / "words"), "--threads", "1", "--slo-ms", "0.001") as hurried:
-        # Not even JSON: had it been read, it would be a 400.
+        assert httpx.post(f"{hurried.url}/predict", content=b"{").status_code == 400, "nothing was refused before it"
+        assert httpx.post(f"{hurried.url}/predict", json={"inputs": "cat"}).json()["reason"] == "deadline"
+        # Not even JSON: had it been read, it would be a 400 again.
         refused = httpx.post(f"{hurried.url}/predict", content=b"{")
         assert (refused.status_code, refused.json()["reason"]) == (503, "deadline")
         assert int(refused.headers["retry-after"]) >= 1
@@ -139,5 +141,5 @@ def test_what_cannot_be_in_time_is_refused_unread_unless_it_has_wishes_of_its_ow
         }
         assert httpx.post(f"{hurried.url}/v2/models/words/infer", json=body).status_code == 200
         text = httpx.get(f"{hurried.url}/metrics").text
-    assert 'breakeven_shed_total{model="words",reason="deadline"} 1.0' in text
-    assert 'breakeven_requests_total{model="words",protocol="hf",status="503"} 1.0' in text
+    assert 'breakeven_shed_total{model="words",reason="deadline"} 2.0' in text
+    assert 'breakeven_requests_total{model="words",protocol="hf",status="503"} 2.0' in text

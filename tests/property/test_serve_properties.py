@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gzip
 import zlib
@@ -25,7 +24,6 @@ from serve.protocols.kserve_v1 import KServeV1
 from serve.protocols.oip import OpenInference
 from serve.protocols.tensors import BinaryData, read_strings, write_strings
 
-LOOP = asyncio.new_event_loop()
 ROWS = st.lists(st.lists(st.integers(1, 30_000), min_size=1, max_size=40), min_size=1, max_size=12)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=8),
@@ -43,7 +41,7 @@ def rows_of(weights: list[int]) -> deque[Row]:
         arrived_s=0,
         deadline_s=1e9,
         urgent=False,
-        future=LOOP.create_future(),
+        on_over=lambda: None,
     )
     return deque(Row(job, index, weight) for index, weight in enumerate(weights))
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from serve.backlog import Backlog
 from serve.curve import BatchCurve, Sample
-from serve.errors import DeadlineAtRisk, QueueFull, ServeError, TooLarge, Unavailable
+from serve.errors import ClientLeft, DeadlineAtRisk, QueueFull, ServeError, TooLarge, Unavailable
 from serve.jobs import Job
 from serve.policies import InOrder
 
@@ -19,14 +18,7 @@ MS = 1e-3
 
 
 @pytest.fixture
-def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    made = asyncio.new_event_loop()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def job(loop: asyncio.AbstractEventLoop) -> Callable[..., Job]:
+def job() -> Callable[..., Job]:
     def make(*weights: int, within_s: float = 10.0, urgent: bool = False) -> Job:
         now_s = time.monotonic()
         return Job(
@@ -37,7 +29,7 @@ def job(loop: asyncio.AbstractEventLoop) -> Callable[..., Job]:
             arrived_s=now_s,
             deadline_s=now_s + within_s,
             urgent=urgent,
-            future=loop.create_future(),
+            on_over=lambda: None,
         )
 
     return make
@@ -125,7 +117,7 @@ def test_a_departed_clients_rows_never_reach_a_batch(job: Callable[..., Job]) ->
     queue, first, gone, last = backlog(), job(1), job(1), job(1)
     for one in (first, gone, last):
         queue.put(one)
-    gone.leave()
+    gone.fail(ClientLeft())
     assert [row.job for row in queue.take()] == [first, last]
     assert (queue.rows, queue.tokens) == (0, 0)
 
@@ -139,7 +131,7 @@ def test_what_waited_too_long_is_told_so_instead_of_being_run(job: Callable[...,
     time.sleep(0.03)
     assert [row.job for row in queue.take()] == [patient]
     assert expired == [late]
-    assert isinstance(late.future.exception(), DeadlineAtRisk)
+    assert isinstance(late.error, DeadlineAtRisk)
 
 
 def test_patient_rows_in_the_way_refuse_no_urgent_one(job: Callable[..., Job]) -> None:
