@@ -51,8 +51,10 @@ request_seconds = SharedHistogram(
     "breakeven_request_seconds", "From arrival to the finished body.", ("model",), buckets=SECONDS, registry=REGISTRY
 )
 batches = Counter("breakeven_batches", "Batches that were run.", ("model",), registry=REGISTRY)
-batch_texts = Histogram("breakeven_batch_texts", "Texts in a batch.", ("model",), buckets=COUNTS, registry=REGISTRY)
-batch_tokens = Histogram(
+batch_texts = SharedHistogram(
+    "breakeven_batch_texts", "Texts in a batch.", ("model",), buckets=COUNTS, registry=REGISTRY
+)
+batch_tokens = SharedHistogram(
     "breakeven_batch_tokens", "Tokens in a batch, padding left out.", ("model",), buckets=TOKENS, registry=REGISTRY
 )
 computed_tokens = Counter(

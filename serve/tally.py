@@ -36,8 +36,8 @@ class Tally:
     def batch(self, *, texts: int, tokens: int, computed: int, compute_s: float) -> None:
         """Count one batch; ``computed`` tokens are those of the graph's inputs, padding included."""
         self._batches.inc()
-        self._batch_texts.observe(texts)
-        self._batch_tokens.observe(tokens)
+        self._batch_texts.add(texts)
+        self._batch_tokens.add(tokens)
         self._real.inc(tokens)
         self._padding.inc(computed - tokens)
         self._compute.inc(compute_s)
