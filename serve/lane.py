@@ -28,7 +28,7 @@ class Lane(threading.Thread):
         backlog: where the batches come from.
         engine: tokenizes and runs them.
         estimate: is told how many tokens the texts had.
-        loop: the event loop that the jobs' futures belong to.
+        loop: the event loop on which the jobs get their results.
         tally: counts what was run.
 
     Attributes:
