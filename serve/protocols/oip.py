@@ -149,7 +149,14 @@ def _wanted(document: dict[str, Any], parameters: dict[str, Any]) -> tuple[Wante
         return EVERYTHING_BINARY if everything_binary else EVERYTHING
     if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
         raise InvalidRequest("outputs is not a list of objects")
-    return tuple(_one_wanted(output, everything_binary) for output in outputs)
+    wanted: dict[str, Wanted] = {}
+    for output in outputs:
+        one = _one_wanted(output, everything_binary)
+        if one.name in wanted:  # thousands of times one output would be an answer of gigabytes
+            msg = f"output {one.name!r} was asked for twice"
+            raise InvalidRequest(msg)
+        wanted[one.name] = one
+    return tuple(wanted.values())
 
 
 def _one_wanted(output: dict[str, Any], binary: bool) -> Wanted:

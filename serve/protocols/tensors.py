@@ -14,6 +14,8 @@ from serve.errors import InvalidRequest
 
 MATRIX = 2
 LENGTH = struct.Struct("<I")
+# No request has as many elements; numpy fails on sizes beyond 64 bits, even beside a zero.
+BEYOND_SIZE = 2**31
 
 
 class BinaryData:
@@ -47,7 +49,7 @@ def shape_of(tensor: dict[str, Any], name: str) -> list[int]:
     shape = tensor.get("shape")
     if isinstance(shape, list) and 1 <= len(shape) <= MATRIX:
         for size in shape:
-            if not isinstance(size, int) or size < 0:
+            if type(size) is not int or not 0 <= size < BEYOND_SIZE:  # a bool is an int to isinstance
                 break
         else:
             return shape

@@ -203,6 +203,28 @@ def test_bad_bodies_get_one_form_of_error(
     assert "server-timing" in answer.headers
 
 
+@pytest.mark.parametrize(
+    ("shape", "outputs", "said"),
+    [
+        ([1, True], [], "shape"),
+        ([0, 2**62], [], "shape"),
+        ([0, 2**63], [], "shape"),
+        (
+            [1, 1],
+            [{"name": "logits"}, {"name": "label"}, {"name": "logits", "parameters": {"classification": 1}}],
+            "twice",
+        ),
+    ],
+)
+def test_tensors_that_cannot_be_are_the_clients_fault(
+    server: Running, shape: list[int], outputs: list[object], said: str
+) -> None:
+    tensor = {"name": "input_ids", "datatype": "INT64", "shape": shape, "data": [3] * shape[0]}
+    answer = httpx.post(f"{server.url}/v2/models/words/infer", json={"inputs": [tensor], "outputs": outputs})
+    assert (answer.status_code, answer.json()["reason"]) == (400, "invalid_request")
+    assert said in answer.text
+
+
 def test_unknown_paths_and_methods_get_the_same_form(server: Running) -> None:
     assert httpx.get(f"{server.url}/nowhere").json()["reason"] == "not_found"
     assert httpx.delete(f"{server.url}/v2").json()["reason"] == "method_not_allowed"

@@ -117,7 +117,7 @@ def test_any_json_is_an_ask_or_a_typed_refusal(codec: OpenInference | HuggingFac
         {
             "name": st.sampled_from(["text", "input_ids", "attention_mask", "token_type_ids"]),
             "datatype": st.sampled_from(["BYTES", "INT64"]),
-            "shape": st.lists(st.integers(-1, 4), max_size=3) | JSON,
+            "shape": st.lists(st.integers(-1, 4) | st.booleans() | st.integers(2**31, 2**64), max_size=3) | JSON,
             "data": st.lists(st.integers(-5, 5) | st.text(max_size=3), max_size=8) | JSON,
         }
     ).flatmap(lambda tensor: st.lists(st.just(tensor) | JSON, min_size=1, max_size=3))
