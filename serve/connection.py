@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, ClassVar
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from serve.exchange import Desk, Exchange, target_of
@@ -24,6 +25,7 @@ TOO_LARGE_HEAD = (
     b'{"error": "the head of the request is too large", "reason": "too_large"}'
 )
 HEAD_BYTES = 64 * 2**10
+NO_HTTP = "Invalid HTTP request received."
 
 
 class Connection(HttpToolsProtocol):
@@ -52,7 +54,7 @@ class Connection(HttpToolsProtocol):
         self.last_byte_s = self.loop.time()
         if self._incomplete:
             self._head_bytes += len(data)
-        super().data_received(data)
+        self._parse(data)
         if not self._incomplete:
             self._lift_limit()
         elif self._head_bytes > HEAD_BYTES and self._in_head:
@@ -69,6 +71,8 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Choose the road of the request."""
         self._in_head = False
+        if self.parser.should_upgrade():  # the parser takes no body behind it: it comes again, without
+            return
         if self.parser.get_method() == b"POST" and (target := target_of(self.url)) is not None:
             self._begin_exchange(Exchange(self, target, dict(self.headers)))
             return
@@ -87,6 +91,8 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Note that a request is whole."""
+        if self.parser.should_upgrade():
+            return
         self._incomplete = False
         if isinstance(self.cycle, Exchange):
             self.cycle.be_whole()
@@ -129,6 +135,29 @@ class Connection(HttpToolsProtocol):
         """Return the seconds since an idle connection's last byte, in or out; None while a request is in hand."""
         idle = not self._incomplete and (self.cycle is None or self.cycle.response_complete)
         return self.loop.time() - self.last_byte_s if idle else None
+
+    def _parse(self, data: bytes) -> None:
+        """Feed the parser; wishes for another protocol are ignored (RFC 9110, 7.8), as Java's client sends with a POST.
+
+        The parser would take what follows such a head for the other protocol, so it gets the head again without.
+        """
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                if self.parser.get_method() != b"CONNECT":  # which has no other meaning
+                    data = self._head_without_upgrade() + data[upgrade.args[0] :]
+                    continue
+                self.send_400_response(NO_HTTP)
+            except httptools.HttpParserError:
+                self.send_400_response(NO_HTTP)
+            return
+
+    def _head_without_upgrade(self) -> bytes:
+        parser = self.parser
+        lines = [b"%s %s HTTP/%s" % (parser.get_method(), self.url, parser.get_http_version().encode())]
+        lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
 
     def _begin_exchange(self, exchange: Exchange) -> None:
         before: Any = self.cycle

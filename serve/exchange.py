@@ -110,9 +110,10 @@ class Exchange:
         self._job: Job | None = None
         self._model: Model | None = None
         self._refused: ServeError | None = None
-        self._expects_word = connection.expect_100_continue
         parser = connection.parser
-        self.keep_alive = parser.should_keep_alive() and parser.get_http_version() != "1.0"
+        is_old = parser.get_http_version() == "1.0"
+        self._expects_word = connection.expect_100_continue and not is_old  # HTTP/1.0 knows no word before the answer
+        self.keep_alive = parser.should_keep_alive() and not is_old
         try:
             self._desk.keys.check(headers)
             check_announced(headers, most_bytes=self._desk.limits.body_bytes)

@@ -97,6 +97,31 @@ def test_a_client_that_waits_for_the_word_gets_it_only_where_its_body_is_wanted(
     assert client.recv(100) == b""
 
 
+def test_http_1_0_hears_no_word_before_the_answer(client: socket.socket) -> None:
+    client.sendall(b"POST /predict HTTP/1.0\r\nexpect: 100-continue\r\ncontent-length: %d\r\n\r\n" % len(BODY))
+    client.sendall(BODY)
+    assert answers(client, 1)[0][0] == 200
+
+
+def test_a_wish_for_another_protocol_is_not_heard(client: socket.socket) -> None:
+    wish = (
+        b"connection: Upgrade, HTTP2-Settings",
+        b"upgrade: h2c",
+        b"http2-settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA",
+    )
+    get = b"\r\n".join([b"GET /v2/health/live HTTP/1.1", b"host: x", *wish, b"", b""])
+    whole = post(BODY, *wish) + get + post()
+    client.sendall(whole[:100])
+    client.sendall(whole[100:])
+    found = answers(client, 3)
+    assert [status for status, _, _ in found] == [200] * 3
+    assert b"live" in found[1][2]
+    client.sendall(post(BODY, *wish) * 100)
+    assert {status for status, _, _ in answers(client, 100)} == {200}
+    client.sendall(b"CONNECT /predict HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert answers(client, 1)[0][0] == 400
+
+
 @pytest.mark.parametrize("asked", [b"connection: close", b"connection: keep-alive"])
 def test_keep_alive_is_the_clients_choice(client: socket.socket, asked: bytes) -> None:
     client.sendall(post(BODY, asked))
