@@ -162,7 +162,20 @@ class Exchange:
         self._attempt(self._submit)
 
     def _attempt(self, step: Callable[[], None]) -> None:
-        """Take a step; whatever goes wrong is answered, in the form that all errors have."""
+        """Take a step; whatever goes wrong is answered; where not even that is possible, the connection is cut off.
+
+        An exception that left this class would be taken for a fault in the client's HTTP, or cost the other requests of
+        a batch their answers.
+        """
+        try:
+            self._take_step(step)
+        except Exception:
+            self.response_complete = True
+            self._connection.transport.abort()
+            logger.exception("an error could not be answered")
+
+    def _take_step(self, step: Callable[[], None]) -> None:
+        """Take a step, and answer what goes wrong in the form that all errors have."""
         try:
             step()
         except ClientLeft:
@@ -174,7 +187,6 @@ class Exchange:
         except MemoryError:
             self._answer_error(OutOfMemory("there was no memory for this request; help: send a shorter one"))
         except Exception:
-            # An exception that left this class would be taken for a fault in the client's HTTP.
             logger.exception("unexpected")
             self._answer_error(Internal("internal error; help: see the server's log"))
 

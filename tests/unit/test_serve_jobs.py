@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -11,8 +12,11 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.samples import Sample
 
 from serve.errors import BackendFailed, ClientLeft
+from serve.exchange import Exchange
 from serve.instruments import SECONDS, SharedHistogram
 from serve.jobs import Job
+from serve.protocols.huggingface import HuggingFace
+from serve.routes import Target
 
 
 class Waiting:
@@ -82,3 +86,18 @@ def test_one_value_counted_for_several_requests_is_as_if_each_had_it() -> None:
             usual.observe(value)
     assert [sample[:2] for sample in samples(shared)] == [sample[:2] for sample in samples(usual)]
     assert [sample.value for sample in samples(shared)] == pytest.approx([sample.value for sample in samples(usual)])
+
+
+def test_an_answer_that_cannot_even_be_refused_costs_no_other_request_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def head(*_arguments: object, **_options: object) -> bytes:
+        raise MemoryError
+
+    connection = Mock()
+    connection.parser.get_http_version.return_value = "1.1"
+    exchange = Exchange(connection, Target(HuggingFace(), "words"), {})
+    exchange._model = connection.model
+    connection.model.in_flight = 1
+    monkeypatch.setattr(connection.desk.heads, "head", head)
+    exchange._finish()
+    connection.transport.abort.assert_called_once_with()
+    assert exchange.response_complete
