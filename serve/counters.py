@@ -34,6 +34,12 @@ def metrics_folder() -> Iterator[Path]:
         os.close(lock)
 
 
+def forget_levels(folder: Path, pid: int) -> None:
+    """Forget the gauges of a worker that has ended, which hold for the living alone; what it counted stays."""
+    for file in folder.glob(f"gauge_live*_{pid}.db"):
+        file.unlink(missing_ok=True)
+
+
 def _make() -> tuple[Path, int]:
     for _ in range(ATTEMPTS):
         folder = Path(tempfile.mkdtemp(prefix=PREFIX))

@@ -113,9 +113,14 @@ def count_request(model: str, protocol: str, status: int) -> None:
     _answered(model, protocol, status).inc()
 
 
+def note_memory() -> None:
+    """Bring the gauge of this worker's memory up to date."""
+    resident_bytes.set(psutil.Process().memory_info().rss)
+
+
 def exposition() -> bytes:
     """Return all metrics of all workers in the Prometheus text format."""
-    resident_bytes.set(psutil.Process().memory_info().rss)
+    note_memory()
     energy = since_start.end().energy
     if energy.energy_j is not None:
         energy_joules.labels(str(energy.method)).set(energy.energy_j)

@@ -10,10 +10,11 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
 from types import FrameType
 
 from serve.config import ServeSettings
-from serve.counters import metrics_folder
+from serve.counters import forget_levels, metrics_folder
 from serve.lifecycle import Board, Phase
 from serve.logs import log_to_stderr
 from serve.security import KeyRing, read_keys
@@ -52,6 +53,7 @@ class Supervisor:
         self._pauses = dict.fromkeys(range(settings.num_workers), FIRST_PAUSE_S)
         self._was_ready: set[int] = set()
         self._ending = False
+        self._metrics: Path | None = None
         self._wake, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def run(self) -> int:
@@ -65,7 +67,8 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, _wake_up)
         with contextlib.ExitStack() as stack:
             if self._settings.num_workers > 1:
-                os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(stack.enter_context(metrics_folder()))
+                self._metrics = stack.enter_context(metrics_folder())
+                os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(self._metrics)
             for worker in range(self._settings.num_workers):
                 self._fork(worker)
             return self._supervise()
@@ -106,6 +109,8 @@ class Supervisor:
             found, state = os.waitpid(pid, os.WNOHANG)
             if found:
                 del self._workers[pid]
+                if self._metrics is not None:
+                    forget_levels(self._metrics, pid)
                 # What it last said of itself outlives it: it may have become ready since the last look.
                 if self._board.phase(worker) in {Phase.READY, Phase.DRAINING}:
                     self._was_ready.add(worker)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
+from serve import instruments
 from serve.app import create_app
 from serve.config import PROFILES, ServeSettings
 from serve.connection import Connection
@@ -121,10 +122,10 @@ def step_back() -> None:
     where a core is idle it runs at once. Threads inherit the policy: those of the executor, which load the models and
     start their lanes, get the usual one back. A process that was started with another policy keeps it everywhere.
     """
-    if os.sched_getscheduler(0) != os.SCHED_OTHER:
-        return
     usual = os.sched_param(0)
     try:
+        if os.sched_getscheduler(0) != os.SCHED_OTHER:
+            return
         os.sched_setscheduler(0, os.SCHED_BATCH, usual)
     except OSError as error:
         logger.warning("the event loop keeps its scheduling policy (%s): requests interrupt batches", error)
@@ -138,7 +139,9 @@ async def _watch(server: Server, fleet: Fleet, settings: ServeSettings) -> None:
     supervisor = os.getppid()
     while True:
         fleet.lifecycle.sign_of_life()
+        instruments.note_memory()  # of several workers another one may be asked for the metrics
         for model in fleet.repository.loaded():
+            model.note_levels()
             if model.stuck_s() > settings.stuck_s or model.is_dead():
                 logger.critical("the lane of %s is stuck or dead: the worker ends", model.card.name)
                 os._exit(STUCK)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -125,6 +126,37 @@ def test_counters_of_several_workers_are_one_truth(bundle: Path) -> None:
             text = httpx.get(f"{server.url}/metrics").text
             assert 'breakeven_requests_total{model="words",protocol="hf",status="200"} 60.0' in text
             assert 'breakeven_texts_total{model="words"} 120.0' in text
+
+
+def test_levels_are_those_of_all_workers_that_live(bundle: Path) -> None:
+    def in_flight(client: httpx.Client) -> str:
+        return client.get("/metrics").text.partition('breakeven_in_flight{model="words"} ')[2].partition("\n")[0]
+
+    def wait_for(requests: str, clients: list[httpx.Client]) -> None:
+        give_up_s = time.monotonic() + 20
+        while {in_flight(client) for client in clients} != {requests}:
+            assert time.monotonic() < give_up_s
+            time.sleep(0.05)
+
+    with running(bundle, "--workers", "2", "--threads", "1") as server, contextlib.ExitStack() as stack:
+        # Kept connections, so that each is one worker's, and so many that both have some.
+        clients = [stack.enter_context(httpx.Client(base_url=server.url, timeout=20)) for _ in range(10)]
+        wait_for("0.0", clients)
+        asking = [connect(server) for _ in range(10)]
+        for one in asking:
+            one.sendall(REQUEST.replace(b"17", b"23").replace(b"cat", b"stuckword"))
+        wait_for("10.0", clients)
+        workers = psutil.Process(server.process.pid).children()
+        workers[0].kill()
+        for one in asking:
+            one.close()
+        give_up_s = time.monotonic() + 20
+        while len(server.events("model warm")) < 3:
+            assert time.monotonic() < give_up_s
+            time.sleep(0.05)
+        wait_for("0.0", [stack.enter_context(httpx.Client(base_url=server.url, timeout=20))])
+        for process in (server.process, workers[1]):  # the one that is stuck would not end by itself for long
+            process.kill()
 
 
 def test_what_a_killed_supervisor_left_is_removed_by_the_next(bundle: Path, tmp_path: Path) -> None:

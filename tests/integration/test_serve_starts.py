@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import socket
@@ -22,6 +23,7 @@ from serve.config import ServeSettings
 from serve.curve import LEAST_ROUNDS
 from serve.engine import Engine
 from serve.repository import Repository
+from serve.worker import step_back
 from testbed.bundle import Bundle, write_manifest
 from tests.served import ROOT, Running, refused, running, write_bundle
 
@@ -199,6 +201,17 @@ def test_the_event_loop_alone_waits_for_its_turn_unless_all_were_told_to(bundle:
     assert policies.pop(worker) == os.SCHED_BATCH
     assert len(policies) >= 2, "a lane, and a thread of ONNX Runtime"
     assert set(policies.values()) == {usual}
+
+
+@pytest.mark.parametrize("call", ["sched_getscheduler", "sched_setscheduler"])
+def test_a_machine_that_forbids_scheduling_policies_is_served_on(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object) -> int:
+        raise PermissionError(errno.EPERM, "not permitted")
+
+    monkeypatch.setattr(os, call, refuse)
+    step_back()
+    monkeypatch.undo()
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
 
 
 def test_every_batch_size_is_warm_before_the_model_is_served(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

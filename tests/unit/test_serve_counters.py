@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serve.counters import PREFIX, metrics_folder
+from serve.counters import PREFIX, forget_levels, metrics_folder
 from testbed.errors import UserError
 
 
@@ -42,3 +42,10 @@ def test_a_folder_that_cannot_be_locked_is_told_and_none_is_left(
     with pytest.raises(UserError, match="TMPDIR"), metrics_folder():
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_of_a_dead_worker_only_what_it_counted_stays(tmp_path: Path) -> None:
+    for name in ("counter_7.db", "gauge_livesum_7.db", "gauge_livemax_7.db", "gauge_livesum_77.db"):
+        (tmp_path / name).write_bytes(b"x")
+    forget_levels(tmp_path, 7)
+    assert {file.name for file in tmp_path.iterdir()} == {"counter_7.db", "gauge_livesum_77.db"}
