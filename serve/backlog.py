@@ -14,6 +14,8 @@ from serve.policies import Policy
 
 # Of each batch, what waiting rows of the lower class get though urgent ones wait: nobody starves.
 PATIENT_SHARE = 0.25
+# Where a batch has no room for both, the patient ones get a batch after so many that passed them over: the same share.
+MOST_PASSED_OVER = 3
 # A batch is cut short for the sake of its oldest rows, but not below the budget over this.
 LEAST_SHARE_OF_BUDGET = 2
 
@@ -43,6 +45,7 @@ class Backlog:
         self._patient: deque[Row] = deque()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
+        self._passed_over = 0
         self._lane_waits = False
         self._closed: str | None = None
         self._busy_until_s = 0.0
@@ -141,7 +144,7 @@ class Backlog:
     def _choose(self, now_s: float) -> list[Row]:
         policy, max_tokens = self.policy, self._tokens_in_time(now_s)
         chosen: list[Row] = []
-        if self._urgent:
+        if self._urgent and self._passed_over < MOST_PASSED_OVER:
             reserve = PATIENT_SHARE if self._patient else 0.0
             chosen = policy.choose(
                 self._urgent,
@@ -149,9 +152,10 @@ class Backlog:
                 max_texts=max(1, int(policy.max_texts * (1 - reserve))),
             )
         left = max_tokens - sum(row.weight for row in chosen)
-        texts_left = policy.max_texts - len(chosen)
+        urgent, texts_left = len(chosen), policy.max_texts - len(chosen)
         if self._patient and texts_left > 0 and (not chosen or self._patient[0].weight <= left):
             chosen += policy.choose(self._patient, max_tokens=left, max_texts=texts_left)
+        self._passed_over = self._passed_over + 1 if self._patient and len(chosen) == urgent else 0
         for row in chosen:
             self._forget(row)
         return chosen

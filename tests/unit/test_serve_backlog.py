@@ -155,6 +155,19 @@ def test_urgent_rows_go_first_and_leave_a_quarter_to_the_others(job: Callable[..
     assert [row.job.urgent for row in queue.take()] == [True] * 6 + [False] * 2
 
 
+@pytest.mark.parametrize(("max_texts", "urgent"), [(1, 1), (8, 60)])
+def test_where_a_batch_has_no_room_for_both_the_patient_ones_get_every_fourth(
+    job: Callable[..., Job], max_texts: int, urgent: int
+) -> None:
+    queue = backlog(budget=64, max_texts=max_texts)
+    for _ in range(9):
+        queue.put(job(urgent, urgent=True))
+    for _ in range(2):
+        queue.put(job(40))
+    taken = [queue.take() for _ in range(8)]
+    assert [[row.job.urgent for row in rows] for rows in taken] == [*[[True]] * 3, [False]] * 2
+
+
 def test_a_closed_queue_serves_what_waits_and_then_ends(job: Callable[..., Job]) -> None:
     queue, waiting = backlog(), job(1)
     queue.put(waiting)
