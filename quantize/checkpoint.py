@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quantize.encoder import ARCHITECTURES
 from testbed.errors import UserError
 from testbed.records import TrainingRun, file_sha256, load_as
 from testbed.tokenization import TextTokenizer
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
 # transformers writes 1e30 as "no limit" into tokenizer_config.json.
 SANE_LENGTH = 100_000
+# Stands before a layer's number in the names of its modules.
+_LAYER = ".layer."
 
 
 class CheckpointError(UserError):
@@ -55,17 +60,35 @@ class Checkpoint:
 
         The head runs once a text, so it is shared out over ``mean_length`` tokens.
         """
+        every = {name for name in self._linear_weights if _LAYER in name}
+        return self._flops(mean_length, every, self.model.config.num_hidden_layers)
+
+    def packed_flops_per_token(self, mean_length: float) -> float:
+        """Return the same of the packed layout, where the last layer's first token alone asks and is fed forward.
+
+        For an architecture that can be packed.
+        """
+        last = self.model.config.num_hidden_layers - 1
+        merged = ARCHITECTURES[self.model.config.model_type].attention[:3]
+        every = {
+            name
+            for name in self._linear_weights
+            if _LAYER in name and (f"{_LAYER}{last}." not in name or name.endswith(merged))
+        }
+        return self._flops(mean_length, every, last + 1 / mean_length)
+
+    @cached_property
+    def _linear_weights(self) -> dict[str, int]:
         from torch.nn import Linear
 
-        per_token, per_text = 0, 0
-        for name, module in self.model.named_modules():
-            if isinstance(module, Linear):
-                in_encoder = ".layer." in name
-                per_token += 2 * module.weight.numel() * in_encoder
-                per_text += 2 * module.weight.numel() * (not in_encoder)
-        config = self.model.config
-        attention = 4 * mean_length * config.hidden_size * config.num_hidden_layers
-        return float(per_token + attention + per_text / mean_length)
+        modules = self.model.named_modules()
+        return {name: module.weight.numel() for name, module in modules if isinstance(module, Linear)}
+
+    def _flops(self, mean_length: float, every_token: AbstractSet[str], attention_layers: float) -> float:
+        weights = sum(
+            size if name in every_token else size / mean_length for name, size in self._linear_weights.items()
+        )
+        return float(2 * weights + 4 * mean_length * self.model.config.hidden_size * attention_layers)
 
 
 def open_checkpoint(folder: Path, *, labels: Sequence[str], max_length: int | None) -> Checkpoint:

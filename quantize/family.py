@@ -190,6 +190,7 @@ def _describe(
         size_bytes=weight_bytes(layouts.exported),
         num_parameters=family.checkpoint.num_parameters,
         flops_per_token=family.checkpoint.flops_per_token(mean_length),
+        packed_flops_per_token=family.checkpoint.packed_flops_per_token(mean_length) if layouts.packed else None,
         isa=isa(),
         num_nodes=len(layouts.exported.graph.node),
         opsets={opset.domain: opset.version for opset in layouts.exported.opset_import},

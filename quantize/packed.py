@@ -4,6 +4,9 @@ Linear layers, activations and normalisations run on ``[tokens, width]``, all te
 attention needs to know which tokens belong together: there the tokens are gathered into ``[texts, longest]`` slots,
 and the answers are gathered back. The gathers are row copies; a block-diagonal mask over one long row would instead
 cost the square of all tokens.
+
+The head reads the first token of the last layer. So of that layer only keys and values are needed of every token: the
+rest of it, from the scores to the last normalisation, runs on ``[texts, width]``.
 """
 
 from __future__ import annotations
@@ -45,10 +48,14 @@ class _Builder:
         """Return the graph of the whole classifier."""
         self._geometry()
         hidden = self._embed()
-        for number, layer in enumerate(self.encoder.layers):
-            hidden = self._layer(hidden, layer, f"layer{number}")
+        *others, last = self.encoder.layers
+        for number, layer in enumerate(others):
+            name = f"layer{number}"
+            hidden = self._feed_forward(self._attention(hidden, layer, f"{name}/attention"), hidden, layer, name)
+        name = f"layer{len(others)}"
+        attended = self._attention(hidden, last, f"{name}/attention", first_only=True)
         first = self.editor.add("Gather", [hidden, "first_token"], "first_hidden")
-        pooled = self._head(first, self.encoder.pooler, "pooler/dense")
+        pooled = self._head(self._feed_forward(attended, first, last, name), self.encoder.pooler, "pooler/dense")
         active = self.editor.add(
             self.encoder.pooler_activation,
             [pooled],
@@ -98,8 +105,8 @@ class _Builder:
         hidden = self._sum_and_norm(words, places, encoder.embedding_norm, None, "embedded")
         return hidden if encoder.projection is None else self._linear(hidden, encoder.projection, "projection")
 
-    def _layer(self, hidden: str, layer: Layer, name: str) -> str:
-        attended = self._attention(hidden, layer, f"{name}/attention")
+    def _feed_forward(self, attended: str, hidden: str, layer: Layer, name: str) -> str:
+        """Add what follows a layer's attention, each row for itself: ``attended`` and ``hidden`` have the same rows."""
         output = self._matmul(attended, layer.output.weight, f"{name}/output")
         middle = self._sum_and_norm(output, hidden, layer.attention_norm, layer.output.bias, f"{name}/attention_norm")
         wide = self._matmul(middle, layer.up.weight, f"{name}/up")
@@ -108,8 +115,11 @@ class _Builder:
         narrow = self._matmul(active, layer.down.weight, f"{name}/down")
         return self._sum_and_norm(narrow, middle, layer.output_norm, layer.down.bias, f"{name}/output_norm")
 
-    def _attention(self, hidden: str, layer: Layer, name: str) -> str:
-        """Add one product for queries, keys and values, unpack, attend, pack again."""
+    def _attention(self, hidden: str, layer: Layer, name: str, *, first_only: bool = False) -> str:
+        """Add one product for queries, keys and values, unpack, attend, pack again.
+
+        With ``first_only`` only the first token of each text asks, and the answer has one row a text.
+        """
         editor, thirds = self.editor, [f"{name}/{part}" for part in ("query", "key", "value")]
         projections = (layer.query, layer.key, layer.value)
         merged = self._matmul(hidden, np.concatenate([part.weight for part in projections], axis=1), f"{name}/merged")
@@ -117,6 +127,9 @@ class _Builder:
         editor.split(slots, self._ints("thirds", [self.width] * 3), thirds, axis=2)
         bias = editor.tensor(f"{name}/bias", np.concatenate([part.bias for part in projections]))
         scores = ["distance_bias"] if self.encoder.distance_bias is not None else []
+        if first_only:
+            thirds[0] = self._first(thirds[0], axis=1)
+            scores = [self._first(score, axis=2) for score in scores]
         attended = editor.add(
             "MultiHeadAttention",
             [*thirds, bias, "key_mask", *scores],
@@ -126,7 +139,11 @@ class _Builder:
             mask_filter_value=MASKED,
         )
         rows = editor.add("Reshape", [attended, self._ints("rows", [-1, self.width])], f"{name}/rows")
-        return editor.add("Gather", [rows, "slot_of_token"], f"{name}/tokens")
+        return rows if first_only else editor.add("Gather", [rows, "slot_of_token"], f"{name}/tokens")
+
+    def _first(self, source: str, *, axis: int) -> str:
+        """Add what keeps of an axis its first slot."""
+        return self.editor.add("Gather", [source, self._ints("list0", [0])], f"{source}/first", axis=axis)
 
     def _sum_and_norm(self, left: str, right: str, norm: Norm, bias: Floats | None, name: str) -> str:
         """Add ``left`` (and a bias) to ``right`` and normalise.

@@ -37,7 +37,7 @@ def quantize_rowwise(
 
     Args:
         model: FP32, fused or not.
-        flat: the products' left factors are [tokens, width] (the packed layout), else they have more dimensions.
+        flat: the products' left factors have two dimensions (the packed layout), else more.
         weight_max: largest quantized weight; 63 on a CPU whose INT8 kernels add pairs in 16 bits (no VNNI).
         keep: places of the product groups that stay FP32.
     """
@@ -102,12 +102,12 @@ class _Rows:
         return editor.add("Max", [fitting, least], f"{prefix}/scale")
 
     def _quantize_flat(self, source: str) -> str:
-        """Of rows [tokens, width]: QuantizeLinear itself takes one scale a row."""
+        """Of rows [tokens, width] or [texts, width]: QuantizeLinear itself takes one scale a row."""
         editor, prefix = self._editor, self._prefix
         scale = self._row_scale(source, keepdims=0)
-        count = editor.add("Shape", ["input_ids"], "num_tokens")
+        count = editor.add("Shape", [scale], f"{prefix}/count")
         zero = numpy_helper.from_array(np.array([self._zero]))
-        zeros = editor.add("ConstantOfShape", [count], f"zero_points_{self._zero}", value=zero)
+        zeros = editor.add("ConstantOfShape", [count], f"{prefix}/zeros", value=zero)
         self._scale = editor.add("Unsqueeze", [scale, editor.tensor("last_axis", np.array([-1]))], f"{prefix}/column")
         return editor.add("QuantizeLinear", [source, scale, zeros], f"{prefix}/uint8", axis=0)
 

@@ -106,10 +106,15 @@ def _served(variant: Variant, trained: TrainingRun, evidence: Evidence, ceilings
     texts_per_s = speed.texts_per_s if texts == 1 else speed.packed_texts_per_s
     assert texts_per_s is not None
     tokens = texts * _mean_tokens(evidence.manifest)
+    flops_per_token = variant.flops_per_token
+    if texts > 1 and variant.packed_flops_per_token:
+        flops_per_token = variant.packed_flops_per_token
     weights = variant.flops_per_token / 2 * WEIGHT_BYTES[variant.precision]
     activations = tokens * _activation_values(trained) * ACTIVATION_BYTES[variant.precision]
-    intensity = tokens * variant.flops_per_token / (weights + activations)
-    flops_per_s = texts_per_s * tokens / texts * variant.flops_per_token
+    # What a layout leaves out of the layers it neither computes nor writes.
+    activations *= flops_per_token / variant.flops_per_token
+    intensity = tokens * flops_per_token / (weights + activations)
+    flops_per_s = texts_per_s * tokens / texts * flops_per_token
     share = _preparing_share(variant.name, evidence) if texts == 1 else None
     bound: str | None = "data"
     if share is not None and share >= DATA_BOUND_SHARE:

@@ -115,7 +115,9 @@ class Variant(Frozen):
         files: every file of the variant (both layouts, external data too), relative path to sha256.
         size_bytes: of one layout, external data counted.
         num_parameters: of the model.
-        flops_per_token: multiply-adds times 2 of one token's forward pass.
+        flops_per_token: multiply-adds times 2 of one token's forward pass, in the padded layout without padding.
+        packed_flops_per_token: of the packed layout, where it computes fewer (the last layer's first token alone is
+            fed forward), else None.
         isa: CPU flags of the machine it was made and verified on.
         num_nodes: nodes of the padded graph.
         opsets: operator domain (empty for ONNX's own) to version.
@@ -140,6 +142,7 @@ class Variant(Frozen):
     size_bytes: int
     num_parameters: int
     flops_per_token: float
+    packed_flops_per_token: float | None = None
     isa: tuple[str, ...]
     num_nodes: int
     opsets: dict[str, int] = Field(default_factory=dict)

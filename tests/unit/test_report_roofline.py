@@ -41,6 +41,24 @@ def test_weights_and_activations_are_counted(tmp_path):
     assert ("teacher-fp32", "one text") not in points  # its speed was not measured
 
 
+def test_what_the_packed_layout_leaves_out_is_not_counted(tmp_path):
+    run = made.write_run(tmp_path)
+    path = run / "bundle" / "manifest.json"
+    manifest = load_as(BundleManifest, path)
+    fewer = {"speed": SPEED, "packed_flops_per_token": 0.75 * FLOPS_PER_TOKEN}
+    made.write(
+        manifest.model_copy(update={"variants": tuple(v.model_copy(update=fewer) for v in manifest.variants)}), path
+    )
+    points = {(point.name, point.where): point for point in roof_points(gather(run), Ceilings(1e11, 1e10))}
+    flops = TOKENS * FLOPS_PER_TOKEN
+    activations = TOKENS * (20 + 16) * 384 * 3 * 4
+    assert points["student-fp32", "one text"].flops_per_s == pytest.approx(100 * flops)
+    packed = points["student-fp32", "8 packed"]
+    assert packed.flops_per_s == pytest.approx(200 * 0.75 * flops)
+    moved = FLOPS_PER_TOKEN / 2 * 4 + 0.75 * 8 * activations
+    assert packed.flops_per_byte == pytest.approx(0.75 * 8 * flops / moved)
+
+
 def test_the_nearer_ceiling_is_the_verdict(tmp_path):
     memory = points_of(tmp_path / "a", ceilings=Ceilings(1e12, 1e10))["student-fp32", "one text"]
     compute = points_of(tmp_path / "b", ceilings=Ceilings(1e10, 1e10))["student-fp32", "one text"]
