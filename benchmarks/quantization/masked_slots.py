@@ -78,9 +78,8 @@ def main() -> None:
     print("| layout | texts a batch | computed, µs a text | flushed | ratio |\n|---|--:|--:|--:|--:|")
     for row in figures:
         micros = f"{row['computed_us']:.0f} | {row['flushed_us']:.0f}"
-        print(
-            f"| {row['layout']} | {row['texts_a_batch']} | {micros} | {row['ratio_low']:.2f} to {row['ratio_high']:.2f} |"
-        )
+        ratio = f"{row['ratio_low']:.2f} to {row['ratio_high']:.2f}"
+        print(f"| {row['layout']} | {row['texts_a_batch']} | {micros} | {ratio} |")
 
 
 if __name__ == "__main__":
