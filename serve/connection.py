@@ -8,24 +8,30 @@ so answers keep the order of their requests, whichever road they take.
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import Any, ClassVar
 
 import httptools
+import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from serve.exchange import Desk, Exchange, target_of
+from serve.replies import STATUS_LINES
 
-TOO_LATE = (
-    b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\ncontent-length: 63\r\nconnection: close\r\n\r\n"
-    b'{"error": "the request came too slowly", "reason": "too_slow"} '
+
+def _last_words(status: HTTPStatus, error: str, reason: str) -> bytes:
+    """Return a whole answer behind which the connection ends."""
+    body = orjson.dumps({"error": error, "reason": reason})
+    head = b"%scontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+    return head % (STATUS_LINES[status], len(body)) + body
+
+
+TOO_LATE = _last_words(HTTPStatus.REQUEST_TIMEOUT, "the request came too slowly", "too_slow")
+TOO_LARGE_HEAD = _last_words(
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the head of the request is too large", "too_large"
 )
-TOO_LARGE_HEAD = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\ncontent-length: 72\r\n"
-    b"connection: close\r\n\r\n"
-    b'{"error": "the head of the request is too large", "reason": "too_large"}'
-)
+NO_HTTP = _last_words(HTTPStatus.BAD_REQUEST, "this is not HTTP/1; help: see docs/serving.md", "invalid_http")
 HEAD_BYTES = 64 * 2**10
-NO_HTTP = "Invalid HTTP request received."
 
 
 class Connection(HttpToolsProtocol):
@@ -45,17 +51,20 @@ class Connection(HttpToolsProtocol):
         self.answering: Exchange | None = None
         self._incomplete = False
         self._in_head = False
+        self._is_broken = False
         self._head_bytes = 0
         self._limit: asyncio.TimerHandle | None = None
         self._idle_check = self.loop.call_later(self.timeout_keep_alive, self._close_idle)
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, and limit the time that a request may stay incomplete."""
+        if self._is_broken:
+            return
         self.last_byte_s = self.loop.time()
         if self._incomplete:
             self._head_bytes += len(data)
         self._parse(data)
-        if not self._incomplete:
+        if self._is_broken or not self._incomplete:
             self._lift_limit()
         elif self._head_bytes > HEAD_BYTES and self._in_head:
             self._end_with(TOO_LARGE_HEAD)
@@ -108,12 +117,15 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self.last_byte_s = self.loop.time()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self._is_broken:
+            self._end_with(NO_HTTP)
+            return
         if not self.flow.write_paused:
             self.flow.resume_reading()
         elif not self.flow.read_paused:
             self.flow.pause_reading()
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
 
     def resume_writing(self) -> None:
         """Read on: the client has taken its answers."""
@@ -148,10 +160,23 @@ class Connection(HttpToolsProtocol):
                 if self.parser.get_method() != b"CONNECT":  # which has no other meaning
                     data = self._head_without_upgrade() + data[upgrade.args[0] :]
                     continue
-                self.send_400_response(NO_HTTP)
+                self._break_off()
             except httptools.HttpParserError:
-                self.send_400_response(NO_HTTP)
+                self._break_off()
             return
+
+    def _break_off(self) -> None:
+        """Say that what came is no HTTP, behind the answers that are due, and end there."""
+        self._is_broken = True
+        is_due = self.cycle is not None and not self.cycle.response_complete
+        if self._incomplete and not self._in_head:  # within a body: its request gets this answer instead of its own
+            is_due = bool(self.pipeline)
+            if is_due:
+                self.pipeline.popleft()
+        if is_due:
+            self.flow.pause_reading()
+        else:
+            self._end_with(NO_HTTP)
 
     def _head_without_upgrade(self) -> bytes:
         parser = self.parser

@@ -38,6 +38,8 @@ class Front:
             await self._app(scope, receive, send)
             return
         send = self._timed(send, time.monotonic())
+        if scope["method"] == "HEAD":  # the answer of GET; uvicorn leaves its body out
+            scope = {**scope, "method": "GET"}
         try:
             self._check(scope)
         except ServeError as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 from testbed.errors import UserError
 from testbed.progress import say
 from train.config import TrainConfig
+from train.processes import leave
 from train.student import train_student
 from train.teacher import train_teacher
 
@@ -30,6 +31,8 @@ def main() -> int:
     except UserError as error:
         say(f"error: {error}")
         return 1
+    finally:
+        leave()
     return 0
 
 

@@ -137,3 +137,9 @@ def join() -> Processes:
     if world_size > 1 and not dist.is_initialized():
         dist.init_process_group("nccl" if on_gpu else "gloo")
     return Processes(rank=int(os.environ.get("RANK", "0")), world_size=world_size, local_rank=local_rank, device=device)
+
+
+def leave() -> None:
+    """End the process group, if there is one: its threads must not outlive the interpreter, which then aborts."""
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,6 +121,35 @@ def test_a_wish_for_another_protocol_is_not_heard(client: socket.socket) -> None
     assert {status for status, _, _ in answers(client, 100)} == {200}
     client.sendall(b"CONNECT /predict HTTP/1.1\r\nhost: x\r\n\r\n")
     assert answers(client, 1)[0][0] == 400
+
+
+BROKEN_CHUNK = b'POST /predict HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{"inpZZZ\r\n'
+
+
+@pytest.mark.parametrize("broken", [b"\x16\x03\x01\x02\x00\x01\x00", b"POST /predict HTTP/9\r\n\r\n", BROKEN_CHUNK])
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_what_is_no_http_is_told_so_behind_the_answers_that_are_due(
+    client: socket.socket, broken: bytes, before: int
+) -> None:
+    get = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n"
+    client.sendall(b"".join([post(b'{"inputs": "slowword"}'), get, post()][:before]) + broken + post())
+    found = answers(client, before + 1)
+    assert [status for status, _, _ in found] == [200] * before + [400]
+    _, head, body = found[-1]
+    assert json.loads(body)["reason"] == "invalid_http"
+    assert b"connection: close" in head
+    assert client.recv(100) == b""
+
+
+@pytest.mark.parametrize("path", [b"/v2/health/live", b"/v2/health/ready", b"/metrics", b"/"])
+def test_head_is_get_without_a_body(client: socket.socket, path: bytes) -> None:
+    client.sendall(b"HEAD %s HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n" % path)
+    received = b""
+    while part := client.recv(65536):
+        received += part
+    assert received.startswith(b"HTTP/1.1 200 ")
+    assert received.endswith(b"\r\n\r\n"), "a body"
+    assert b"content-length: 0" not in received
 
 
 @pytest.mark.parametrize("asked", [b"connection: close", b"connection: keep-alive"])

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from testbed.dataset import Split
@@ -28,6 +29,7 @@ from train.operators import quick
 from train.phases import Phases, add, together
 from train.precision import Precision, choose
 from train.probe import BatchCost, saved_bytes, step_cost
+from train.processes import leave
 from train.tokens import TokenFile, encode, write_tokens
 from train.vocabulary import Vocabulary
 
@@ -326,3 +328,10 @@ def test_usage_of_several_processes_is_summed_but_a_machine_counter_once() -> No
     assert found.peak_rss_bytes == 300
     assert found.context_switches == 21
     assert found.energy.energy_j == 120
+
+
+def test_the_process_group_is_left_behind_by_nobody() -> None:
+    leave()  # alone there is none
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    leave()
+    assert not dist.is_initialized()
