@@ -79,9 +79,9 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Choose the road of the request."""
-        self._in_head = False
         if self.parser.should_upgrade():  # the parser takes no body behind it: it comes again, without
             return
+        self._in_head = False
         if self.parser.get_method() == b"POST" and (target := target_of(self.url)) is not None:
             self._begin_exchange(Exchange(self, target, dict(self.headers)))
             return

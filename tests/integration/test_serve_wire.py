@@ -123,11 +123,13 @@ def test_a_wish_for_another_protocol_is_not_heard(client: socket.socket) -> None
     assert answers(client, 1)[0][0] == 400
 
 
+TLS_HELLO = b"\x16\x03\x01\x02\x00\x01\x00"
+CONNECT = b"CONNECT /predict HTTP/1.1\r\nhost: x\r\n\r\n"
 BROKEN_CHUNK = b'POST /predict HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{"inpZZZ\r\n'
 
 
-@pytest.mark.parametrize("broken", [b"\x16\x03\x01\x02\x00\x01\x00", b"POST /predict HTTP/9\r\n\r\n", BROKEN_CHUNK])
-@pytest.mark.parametrize("before", [0, 1, 3])
+@pytest.mark.parametrize("broken", [TLS_HELLO, b"POST /predict HTTP/9\r\n\r\n", CONNECT, BROKEN_CHUNK])
+@pytest.mark.parametrize("before", [0, 1, 2, 3])
 def test_what_is_no_http_is_told_so_behind_the_answers_that_are_due(
     client: socket.socket, broken: bytes, before: int
 ) -> None:
