@@ -17,8 +17,12 @@ from serve.errors import BackendFailed, NonFiniteOutput, OutOfMemory, ServeError
 from serve.estimate import TokenEstimate
 from serve.jobs import BatchTimes, Floats, Row
 from serve.tally import Tally
+from serve.turns import take_long_slices
 
 logger = logging.getLogger(__name__)
+
+# An event loop that takes longer is busy with something else.
+MOST_PATIENCE_S = 0.05
 
 
 class Lane(threading.Thread):
@@ -30,6 +34,7 @@ class Lane(threading.Thread):
         estimate: is told how many tokens the texts had.
         loop: the event loop on which the jobs get their results.
         tally: counts what was run.
+        shares_core: with the event loop, which is let through after each batch.
 
     Attributes:
         busy_since_s: monotonic time at which the running batch began; 0 while idle.
@@ -43,6 +48,7 @@ class Lane(threading.Thread):
         estimate: TokenEstimate,
         loop: asyncio.AbstractEventLoop,
         tally: Tally,
+        shares_core: bool,
     ) -> None:
         super().__init__(name="lane", daemon=True)
         self.busy_since_s = 0.0
@@ -51,9 +57,13 @@ class Lane(threading.Thread):
         self._estimate = estimate
         self._loop = loop
         self._tally = tally
+        self._shares_core = shares_core
+        self._caught_up = threading.Event()
 
     def run(self) -> None:
         """Serve batches; ends with the backlog."""
+        if self._shares_core:
+            take_long_slices()
         while rows := self._backlog.take():
             self.busy_since_s = time.monotonic()
             self._serve(rows)
@@ -92,10 +102,21 @@ class Lane(threading.Thread):
         done_s = time.monotonic()
         times = batch_times(begin_s, tokenized_s, built_s, done_s)
         self._loop.call_soon_threadsafe(self._deliver, rows, logits, probabilities(logits), times)
+        if self._shares_core:
+            self._let_through()
         tokens, computed = sum(map(len, ids)), feed["input_ids"].size
         self._tally.batch(texts=len(rows), tokens=tokens, computed=computed, compute_s=done_s - built_s)
         # Until now, with the waits for the interpreter's lock: what the next batch has to wait for, too.
         self._backlog.curve.observe(computed, time.monotonic() - begin_s)
+
+    def _let_through(self) -> None:
+        """Wait until the event loop has answered this batch, and read what came meanwhile.
+
+        On one core it has to run at some time. Here it interrupts nothing, and the next batch is all that there is.
+        """
+        self._caught_up.clear()
+        self._loop.call_soon_threadsafe(self._loop.call_soon, self._caught_up.set)
+        self._caught_up.wait(MOST_PATIENCE_S)
 
     def _deliver(self, rows: list[Row], logits: Floats, chances: Floats, times: BatchTimes) -> None:
         """Hand the results to their jobs, on the event loop; a row that is not finite fails alone."""

@@ -19,6 +19,7 @@ from serve.lane import Lane
 from serve.model import Model, expire
 from serve.policies import ByLength, InOrder, Policy
 from serve.tally import Tally
+from serve.turns import share_a_core
 from testbed import machine
 from testbed.bundle import Bundle
 from testbed.errors import UserError
@@ -66,7 +67,7 @@ def load_model(bundle: Bundle, settings: ServeSettings, *, loop: asyncio.Abstrac
         on_expired=partial(expire, loop=loop),
     )
     estimate = TokenEstimate(manifest)
-    lane = Lane(backlog=backlog, engine=engine, estimate=estimate, loop=loop, tally=tally)
+    lane = Lane(backlog=backlog, engine=engine, estimate=estimate, loop=loop, tally=tally, shares_core=share_a_core())
     engine.give_memory_back()
     log_warm(card, curve, load_s=time.monotonic() - begin_s)
     return Model(

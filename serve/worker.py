@@ -8,7 +8,6 @@ import os
 import resource
 import socket
 import ssl
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -24,6 +23,7 @@ from serve.front import Front
 from serve.lifecycle import Board, Lifecycle
 from serve.repository import Repository
 from serve.security import KeyRing
+from serve.turns import step_back
 from testbed import allocator
 from testbed.errors import UserError
 
@@ -113,25 +113,6 @@ async def _serve(server: Server, fleet: Fleet, settings: ServeSettings, listener
     watching = asyncio.create_task(_watch(server, fleet, settings))
     await server.serve(sockets=[listener])
     watching.cancel()
-
-
-def step_back() -> None:
-    """Let the event loop wait for its turn on a busy core: it would else interrupt a batch for every single request.
-
-    It then runs when the batch has used up its time slice (about 3 ms), and does in one go what has come meanwhile;
-    where a core is idle it runs at once. Threads inherit the policy: those of the executor, which load the models and
-    start their lanes, get the usual one back. A process that was started with another policy keeps it everywhere.
-    """
-    usual = os.sched_param(0)
-    try:
-        if os.sched_getscheduler(0) != os.SCHED_OTHER:
-            return
-        os.sched_setscheduler(0, os.SCHED_BATCH, usual)
-    except OSError as error:
-        logger.warning("the event loop keeps its scheduling policy (%s): requests interrupt batches", error)
-        return
-    executor = ThreadPoolExecutor(initializer=os.sched_setscheduler, initargs=(0, os.SCHED_OTHER, usual))
-    asyncio.get_running_loop().set_default_executor(executor)
 
 
 async def _watch(server: Server, fleet: Fleet, settings: ServeSettings) -> None:

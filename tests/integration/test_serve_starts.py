@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -19,13 +20,15 @@ import psutil
 import pytest
 import tritonclient.http as triton
 
+from loadtests.cores import pinned
 from serve.config import ServeSettings
 from serve.curve import LEAST_ROUNDS
 from serve.engine import Engine
 from serve.repository import Repository
-from serve.worker import step_back
+from serve.turns import SLICE_S, step_back
 from testbed.bundle import Bundle, write_manifest
-from tests.served import ROOT, Running, refused, running, write_bundle
+from tests.scheduling import slice_of
+from tests.served import ROOT, WORDS, Running, refused, running, write_bundle
 
 pytestmark = pytest.mark.integration
 
@@ -212,6 +215,25 @@ def test_a_machine_that_forbids_scheduling_policies_is_served_on(call: str, monk
     step_back()
     monkeypatch.undo()
     assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_on_one_core_the_lane_takes_long_turns_and_lets_the_event_loop_through(bundle: Path, cores: int) -> None:
+    usable = sorted(os.sched_getaffinity(0))
+    if len(usable) < cores:
+        pytest.skip(f"{cores} cores are needed")
+    with pinned(tuple(usable[:cores])), running(bundle, "--threads", "1") as started:
+        with ThreadPoolExecutor(16) as clients:
+            words = [WORDS[number % len(WORDS)] for number in range(400)]
+            answers = list(clients.map(lambda word: httpx.post(f"{started.url}/predict", json={"inputs": word}), words))
+        worker = psutil.Process(started.process.pid).children()[0].pid
+        slices = {slice_of(int(task.name)) for task in Path(f"/proc/{worker}/task").iterdir()}
+    assert {answer.status_code for answer in answers} == {200}
+    for word in set(words):
+        assert len({answer.text for answer, asked in zip(answers, words, strict=True) if asked == word}) == 1
+    if 0 in slices:
+        pytest.skip("this kernel does not tell a thread's slice")
+    assert (SLICE_S in slices) is (cores == 1)
 
 
 def test_every_batch_size_is_warm_before_the_model_is_served(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
